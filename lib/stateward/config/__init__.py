@@ -1,0 +1,38 @@
+"""Typed configuration: YAML files and dotted overrides (`load_config`). Imports no torch, so `--help` stays fast."""
+
+from stateward.config.load import config_to_dict, load_config
+from stateward.config.schema import (
+    BandConfig,
+    Config,
+    CurateConfig,
+    EndpointConfig,
+    EpisodeConfig,
+    EvaluateConfig,
+    GradeConfig,
+    PolicyConfig,
+    ProbeConfig,
+    SamplingConfig,
+    SandboxConfig,
+    ServeConfig,
+    TasksConfig,
+    TrainConfig,
+)
+
+__all__ = [
+    "BandConfig",
+    "Config",
+    "CurateConfig",
+    "EndpointConfig",
+    "EpisodeConfig",
+    "EvaluateConfig",
+    "GradeConfig",
+    "PolicyConfig",
+    "ProbeConfig",
+    "SamplingConfig",
+    "SandboxConfig",
+    "ServeConfig",
+    "TasksConfig",
+    "TrainConfig",
+    "config_to_dict",
+    "load_config",
+]

@@ -1,0 +1,83 @@
+"""Read a configuration file and dotted overrides into the typed schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from stateward.config.schema import Config
+from stateward.errors import UserError, nearest
+
+
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
+    """The configuration in `path` with `overrides` (``train.steps=3``) applied, checked and complete.
+
+    Relative paths stay as written: they are relative to the working directory of the command.
+
+    Raises:
+        UserError: no such file, not YAML, an unknown or mistyped key, a missing mandatory value.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such configuration file", do="name one of configs/*.yaml, or your own")
+    try:
+        node = OmegaConf.load(path)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML", str(error)) from error
+    if not isinstance(node, DictConfig):
+        raise UserError(f"{path} holds a list", "a configuration is a mapping of sections", "see configs/practice.yaml")
+    schema = OmegaConf.structured(Config)
+    merged = _merge(schema, node, str(path))
+    for text in overrides:
+        merged = _merge(merged, _override(text), f"override {text!r}")
+    missing = sorted(str(key) for key in OmegaConf.missing_keys(merged))
+    if missing:
+        raise UserError(
+            f"{path}: no value for {', '.join(missing)}",
+            "these have no default",
+            f"add them to the file or say {missing[0]}=VALUE on the command line",
+        )
+    return cast(Config, OmegaConf.to_object(merged))
+
+
+def config_to_dict(config: Any) -> dict[str, Any]:
+    """Plain JSON-ready dict of a configuration or of one section."""
+    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config), resolve=True))
+
+
+def _override(text: str) -> DictConfig:
+    if "=" not in text:
+        raise UserError(f"override {text!r} has no '='", do="write SECTION.KEY=VALUE, for instance train.steps=3")
+    try:
+        return OmegaConf.from_dotlist([text])
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        raise UserError(f"override {text!r} cannot be read", str(error), "write SECTION.KEY=VALUE") from error
+
+
+def _merge(base: Any, top: DictConfig, where: str) -> Any:
+    try:
+        return OmegaConf.merge(base, top)
+    except ConfigKeyError as error:
+        key = str(error.full_key or error.key)
+        raise UserError(f"{where}: unknown key {key!r}", do=nearest(key.split(".")[-1], _siblings(key))) from error
+    except OmegaConfBaseException as error:
+        message = str(error).splitlines()[0]
+        raise UserError(f"{where}: {error.full_key or 'value'} does not fit", message) from error
+
+
+def _siblings(key: str) -> list[str]:
+    """The valid names beside the last part of a dotted key."""
+    node: Any = Config
+    for part in key.split(".")[:-1]:
+        kinds = {f.name: f.default_factory for f in fields(node)} if is_dataclass(node) else {}
+        factory = kinds.get(part)
+        if not callable(factory):
+            return []
+        node = type(factory())
+    return [f.name for f in fields(node)] if is_dataclass(node) else []

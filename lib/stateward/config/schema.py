@@ -1,0 +1,181 @@
+"""One dataclass a component. Units stand in the names or in the comment; every default is the published run's or says why.
+
+A field exists because a user needs it today. Unknown keys in a file or an override are refused by `load_config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(kw_only=True)
+class TasksConfig:
+    dataset: str = "???"  # a folder with agent/, scenario/, test_case/; "practice" is the bundled world
+    train: str = "???"  # selector list (YAML) of the tasks that may be probed and trained on
+    benchmark: str = "???"  # selector list of the held-out tasks
+    agent: str = "default"  # agent/NAME.yaml
+    servers: str = ""  # servers.yaml; empty: the one inside or beside the dataset
+
+
+@dataclass(kw_only=True)
+class PolicyConfig:
+    model: str = "???"  # checkpoint directory in Hugging Face format; "practice" is the bundled tiny policy
+    tool_parser: str = "qwen3_xml"  # a name of vLLM's tool parser registry
+    reasoning_parser: str = "qwen3"  # "" for a model that does not think
+    max_model_len: int = 133_120  # tokens, prompt and response
+    max_prompt_tokens: int = 26_624  # a longer first prompt is refused by name, never cut
+
+
+@dataclass(kw_only=True)
+class SamplingConfig:
+    temperature: float = 1.0
+    top_k: int = 20  # -1: off
+    top_p: float = 0.95
+    max_tokens_per_turn: int = 8_192
+    seed: int = 42
+
+
+@dataclass(kw_only=True)
+class ServeConfig:
+    """One vLLM replica. `extra` is passed on as further `vllm serve` flags (name without dashes → value)."""
+
+    tensor_parallel: int = 8
+    dtype: str = "bfloat16"
+    gpu_memory_utilization: float = 0.85
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 8_192
+    enable_prefix_caching: bool = True
+    enforce_eager: bool = False
+    startup_seconds: float = 1_800.0
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
+class EndpointConfig:
+    """A chat endpoint. The API key is read from the environment variable named here, never from a file of ours."""
+
+    kind: str = "scripted"  # scripted | chat | none
+    base_url: str = ""
+    model: str = ""
+    api_key_env: str = ""
+    temperature: float = 0.0
+    max_tokens: int = 1_024
+    timeout_seconds: float = 120.0
+    max_retries: int = 6
+
+
+@dataclass(kw_only=True)
+class SandboxConfig:
+    max_worlds: int = 64
+    tool_deadline_seconds: float = 30.0  # covers queueing
+    open_deadline_seconds: float = 60.0
+    idle_seconds: float = 1_800.0
+    max_output_bytes: int = 1_000_000
+    world_memory_mb: int = 2_048
+    world_cpu_seconds: int = 600
+
+
+@dataclass(kw_only=True)
+class GradeConfig:
+    deadline_seconds: float = 60.0
+    memory_mb: int = 2_048
+
+
+@dataclass(kw_only=True)
+class EpisodeConfig:
+    concurrency: int = 16  # episodes at a time in one process
+    max_agent_turns: int = 60  # assistant turns; a task's own limit wins if smaller
+    max_seconds: float = 3_600.0
+    user: EndpointConfig = field(default_factory=EndpointConfig)
+    judge: EndpointConfig = field(default_factory=lambda: EndpointConfig(kind="none"))
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    grade: GradeConfig = field(default_factory=GradeConfig)
+
+
+@dataclass(kw_only=True)
+class ProbeConfig:
+    trials: int = 8  # n per task
+    stop: str = "kept"  # kept: once the decision is certain | band: once the band is | bounded | fixed: always n
+    bounded_error: float = 0.02  # of the `bounded` rule: largest share of decisions that may differ
+    max_attempts: int = 3  # runs of one trial before a void is left standing
+
+
+@dataclass(kw_only=True)
+class BandConfig:
+    """Half-open success-rate bands in ascending order; `bounds` are their upper ends."""
+
+    names: list[str] = field(
+        default_factory=lambda: ["rarely", "difficult", "intermediate", "frequently", "nearly_always"]
+    )
+    bounds: list[float] = field(default_factory=lambda: [0.08, 0.40, 0.60, 0.90, 1.0])
+    keep: list[str] = field(default_factory=lambda: ["difficult", "intermediate", "frequently"])
+
+
+@dataclass(kw_only=True)
+class CurateConfig:
+    bands: BandConfig = field(default_factory=BandConfig)
+    min_valid_trials: int = 1
+    exclude: list[str] = field(default_factory=list)  # files with `uids:`
+    test_share: float = 0.0  # of a stratified split; 0: everything selected is for training
+    near_duplicate_threshold: float = 0.85  # MinHash Jaccard over word shingles
+    seed: int = 42
+
+
+@dataclass(kw_only=True)
+class TrainConfig:
+    steps: int = 50
+    group_size: int = 8
+    groups_per_step: int = 18
+    learning_rate: float = 1e-6
+    weight_decay: float = 0.0
+    clip_ratio_low: float = 0.2
+    clip_ratio_high: float = 0.2
+    normalize_by_std: bool = True  # divide advantages by the group's standard deviation; False: centre only
+    lora_rank: int = 0  # 0: full parameters
+    save_every: int = 5
+    micro_batch_per_gpu: int = 1
+    nodes: int = 3
+    gpus_per_node: int = 8
+    ulysses: int = 4
+    rollout_tensor_parallel: int = 4
+    rollout_memory_utilization: float = 0.70
+    rollout_max_num_batched_tokens: int = 32_768
+    agent_workers: int = 8
+    param_offload: bool = True
+    optimizer_offload: bool = True
+    gradient_checkpointing: bool = True
+    remove_padding: bool = True
+    fused_kernels: bool = True
+    device: str = "cuda"  # cuda | cpu (the practice platform)
+    max_refill_rounds: int = 4  # rounds of oversampling to replace groups without variance
+    max_void_share: float = 0.25  # of a step's episodes; above it the run stops
+    seed: int = 42
+    verl: dict[str, Any] = field(default_factory=dict)  # raw Hydra overrides for Verl, applied last
+
+
+@dataclass(kw_only=True)
+class EvaluateConfig:
+    trials: int = 20
+    max_model_len: int = 262_144
+    replicas: int = 1
+    max_attempts: int = 3
+    bootstrap: int = 10_000
+    seed: int = 42
+
+
+@dataclass(kw_only=True)
+class Config:
+    """Everything one campaign needs, resolved."""
+
+    name: str = "???"
+    run_dir: str = "???"
+    tasks: TasksConfig = field(default_factory=TasksConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    serve: ServeConfig = field(default_factory=ServeConfig)
+    episode: EpisodeConfig = field(default_factory=EpisodeConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
+    curate: CurateConfig = field(default_factory=CurateConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+    evaluate: EvaluateConfig = field(default_factory=EvaluateConfig)
