@@ -1,0 +1,18 @@
+"""The order desk's tool server."""
+
+from __future__ import annotations
+
+from stateward.practice.orders import OrderDesk
+from stateward.practice.servers.serving import tool_server
+
+desk = OrderDesk()
+server = tool_server("orders", desk)
+
+
+def __stateward_after_fork__() -> None:
+    """The sandbox calls this in each child of a snapshot: SQLite connections do not cross a fork."""
+    desk.after_fork()
+
+
+if __name__ == "__main__":
+    server.run(transport="stdio")
