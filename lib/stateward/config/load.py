@@ -81,3 +81,9 @@ def _siblings(key: str) -> list[str]:
             return []
         node = type(factory())
     return [f.name for f in fields(node)] if is_dataclass(node) else []
+
+
+def config_from_dict(values: dict[str, Any]) -> Config:
+    """Inverse of `config_to_dict` for a whole configuration, as read back from a shard's plan or a manifest."""
+    merged = _merge(OmegaConf.structured(Config), cast(DictConfig, OmegaConf.create(values)), "stored configuration")
+    return cast(Config, OmegaConf.to_object(merged))

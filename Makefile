@@ -1,0 +1,48 @@
+# stateward on one machine. `make run` and `make test` set up what they need; nothing else has to be done first.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+.PHONY: help setup system run test test-fast test-engines lint type lock practice-policy clean
+
+# Python 3.11 or 3.12. The environment lies in the checkout; downloads are cached outside it.
+VENV ?= .venv
+PY := $(VENV)/bin/python
+CONFIG ?= configs/practice.yaml
+RUN_DIR ?= runs/practice
+export PYTHONNOUSERSITE := 1
+unexport PYTHONPATH
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
+
+run: setup ## the practice campaign: probe, curate, train, merge, evaluate, report (continues where it stopped)
+	@$(PY) jobs/pipeline.py --config $(CONFIG) --run-dir $(RUN_DIR)
+
+setup: $(VENV)/.ready ## the Python environment (again only when its inputs changed)
+
+$(VENV)/.ready: pyproject.toml containers/practice.lock containers/setup.sh
+	@bash containers/setup.sh $(VENV)
+	@touch $@
+
+system: ## Debian packages that the slow tests use (as root; on other systems they are skipped, saying why)
+	@bash containers/debian.sh
+
+test: setup system lint type ## every test, with real engines where this machine has them
+	@bash tests/run.sh $(PY)
+
+test-fast: setup ## the unit tests, under two minutes
+	@$(PY) -m pytest -q -n 2 -m "not engines and not slurm and not apptainer and not typesense and not browser and not slow"
+
+lint: setup ## ruff
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+
+type: setup ## mypy --strict on the library
+	@$(VENV)/bin/mypy
+
+practice-policy: setup ## make the tiny policy again from its recipe
+	@$(PY) -m stateward.practice.policy.make
+
+lock: setup ## write containers/practice.lock from the environment as it is
+	@$(PY) containers/freeze.py > containers/practice.lock.new && mv containers/practice.lock.new containers/practice.lock
+
+clean: ## remove the environment and the practice run
+	rm -rf $(VENV) runs/practice

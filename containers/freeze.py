@@ -1,0 +1,25 @@
+"""Print the installed packages as the lines of containers/practice.lock: exact versions, sorted, without torch and ourselves.
+
+torch is left out because its CPU build comes from elsewhere (containers/setup.sh).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+
+#: Not ours to pin: what `venv` itself brings, torch, and this project.
+LEFT_OUT = {"pip", "setuptools", "uv", "torch", "stateward", "vllm"}
+
+
+def main() -> None:
+    found = {
+        re.sub(r"[-_.]+", "-", dist.metadata["Name"]).lower(): dist.version for dist in importlib.metadata.distributions()
+    }
+    print("# Written by `make lock`. CPU environment of the practice campaign and of the tests; torch comes from setup.sh.")
+    for name in sorted(set(found) - LEFT_OUT):
+        print(f"{name}=={found[name]}")
+
+
+if __name__ == "__main__":
+    main()

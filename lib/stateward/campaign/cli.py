@@ -1,0 +1,44 @@
+"""The command line that all stages share. Imports nothing heavy: `--help` and `--dry-run` answer at once."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+
+from stateward.config import Config, load_config
+from stateward.errors import SystemFault, UserError
+
+#: Exit statuses: 0 done, 1 the stage ran and is not complete (call it again), 2 a mistake in what was asked.
+DONE, INCOMPLETE, MISTAKE = 0, 1, 2
+
+
+def stage_parser(doc: str) -> argparse.ArgumentParser:
+    """Options of every stage: the configuration, overrides of it, the run directory, and `--dry-run`."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--config", required=True, metavar="FILE", help="configuration, for instance configs/practice.yaml")
+    parser.add_argument("--run-dir", metavar="DIR", help="the campaign's run directory (otherwise run_dir of the file)")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be done; write and start nothing")
+    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides, for instance train.steps=3")
+    return parser
+
+
+def configured(args: argparse.Namespace) -> Config:
+    """The configuration that the options ask for. `--run-dir` wins over the file."""
+    extra = [f"run_dir={args.run_dir}"] if args.run_dir else []
+    return load_config(args.config, [*args.overrides, *extra])
+
+
+def entry(main: Callable[[Sequence[str] | None], int]) -> None:
+    """Run `main` as a program: a user's mistake prints its text, an interrupt says how to go on."""
+    try:
+        sys.exit(main(None))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(MISTAKE)
+    except SystemFault as fault:
+        print(f"stopped by a system fault: {fault}", file=sys.stderr)
+        sys.exit(INCOMPLETE)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from here", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,74 @@
+"""The whole campaign, stage after stage, on this machine. Each stage is its own process, as it is on a cluster."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stateward.config import Config
+
+JOBS = Path(__file__).parents[3] / "jobs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One stage: its title, and the command that runs or continues it."""
+
+    title: str
+    command: list[str]
+
+
+def steps(config_file: str, config: Config, overrides: Sequence[str]) -> list[Step]:
+    """The stages of a campaign in order."""
+    shared = ["--config", config_file, "--run-dir", config.run_dir]
+
+    def job(name: str, *arguments: str) -> list[str]:
+        return [sys.executable, str(JOBS / f"{name}.py"), *shared, *arguments, *overrides]
+
+    tasks = f"{config.tasks.train} and {config.tasks.benchmark}"
+    return [
+        Step(title=f"probe: the base policy on the training tasks, up to {config.probe.trials} trials each", command=job("probe")),
+        Step(title="curate: keep the tasks that it sometimes solves", command=job("curate")),
+        Step(title=f"train: GRPO, {config.train.steps} steps", command=job("train")),
+        Step(title="merge: the trained shards into one checkpoint", command=job("merge")),
+        Step(title=f"evaluate base: {config.evaluate.trials} trials a held-out task", command=job("evaluate", "--label", "base")),
+        Step(title=f"evaluate tuned: {config.evaluate.trials} trials a held-out task", command=job("evaluate", "--label", "tuned")),
+        Step(title=f"report ({tasks})", command=[sys.executable, str(JOBS / "report.py"), config.run_dir]),
+    ]
+
+
+def run_steps(plan: Sequence[Step]) -> int:
+    """Run the stages one after the other; the first that does not end with status 0 ends the campaign for now.
+
+    The terminal's interrupt reaches the running stage as well; it is waited for, so that it can close its journal.
+    """
+    began = time.monotonic()
+    for number, step in enumerate(plan, 1):
+        print(f"\n── {number}/{len(plan)} {step.title}", flush=True)
+        print(f"   $ {shlex.join(['python', *map(_short, step.command[1:])])}", flush=True)
+        started = time.monotonic()
+        process = subprocess.Popen(step.command)
+        try:
+            status = process.wait()
+        except BaseException:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
+        print(f"   {time.monotonic() - started:.0f} s", flush=True)
+        if status:
+            print(f"\nstopped in stage {number} ({step.title}) with status {status}; the same command goes on from here")
+            return status
+    print(f"\nthe whole campaign took {time.monotonic() - began:.0f} s in this call")
+    return 0
+
+
+def _short(argument: str) -> str:
+    """A path of ours as people type it."""
+    path = Path(argument)
+    return str(path.relative_to(JOBS.parent)) if path.is_absolute() and path.is_relative_to(JOBS.parent) else argument

@@ -1,0 +1,270 @@
+"""The stages that sample: probe and evaluate. A stage is planned once, then run as one or several shards.
+
+A shard is what one process writes: some tasks, all their trials, one journal that is sealed at the end. `run_shard`
+takes a JSON file and nothing else, so that a Slurm array task and this machine run the same function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from stateward.campaign.layout import RunDir, model_path, selected_tasks
+from stateward.config import Config, config_to_dict
+from stateward.config.load import config_from_dict
+from stateward.episode import Tally, settings_of, tasks_fingerprint
+from stateward.errors import UserError
+from stateward.outcome import EpisodeRecord, Outcome, fingerprint
+from stateward.policy import policy_fingerprint
+from stateward.store import Journal, Stage, read_records, seal, write_json
+from stateward.tasks.task import Task
+
+PROBE = "probe"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingPlan:
+    """One sampling stage, resolved.
+
+    Attributes:
+        name: stage name inside the run directory: ``probe`` or ``eval/LABEL``.
+        model: checkpoint directory that is sampled.
+        max_model_len: tokens of context.
+        trials: per task. stop_rule: of the probe; ``fixed`` runs them all.
+        settings: everything else that can change an outcome; `settings_id` is its fingerprint.
+    """
+
+    config: Config
+    name: str
+    tasks: list[Task]
+    model: Path
+    policy_id: str
+    max_model_len: int
+    trials: int
+    stop_rule: str
+    max_attempts: int
+    settings: dict[str, Any]
+
+    @property
+    def settings_id(self) -> str:
+        return fingerprint(self.settings)
+
+    @property
+    def stage(self) -> Stage:
+        return Stage(self.config.run_dir, self.name)
+
+    def inputs(self) -> dict[str, Any]:
+        """What the stage's result depends on, for its marker."""
+        inputs: dict[str, Any] = {
+            "policy": self.policy_id,
+            "settings": self.settings,
+            "tasks": tasks_fingerprint(self.tasks),
+            "trials": self.trials,
+            "stop_rule": self.stop_rule,
+        }
+        if self.stop_rule != "fixed":
+            inputs["bands"] = config_to_dict(self.config.curate.bands)
+        return inputs
+
+
+def plan_probe(config: Config) -> SamplingPlan:
+    """The probe: the base policy on every task that may be trained on."""
+    return _plan(
+        config,
+        name=PROBE,
+        tasks=selected_tasks(config, config.tasks.train),
+        model=model_path(config),
+        max_model_len=config.policy.max_model_len,
+        trials=config.probe.trials,
+        stop_rule=config.probe.stop,
+        max_attempts=config.probe.max_attempts,
+    )
+
+
+def plan_evaluation(config: Config, label: str, model: Path) -> SamplingPlan:
+    """An evaluation of `model` on the held-out benchmark, kept under eval/LABEL."""
+    if not label or "/" in label or label.startswith("."):
+        raise UserError(f"label {label!r} cannot name a folder", do="use a plain word such as base or tuned")
+    return _plan(
+        config,
+        name=f"eval/{label}",
+        tasks=selected_tasks(config, config.tasks.benchmark),
+        model=model,
+        max_model_len=config.evaluate.max_model_len,
+        trials=config.evaluate.trials,
+        stop_rule="fixed",
+        max_attempts=config.evaluate.max_attempts,
+    )
+
+
+def _plan(config: Config, *, name: str, tasks: list[Task], model: Path, max_model_len: int, **rest: Any) -> SamplingPlan:
+    parsers = (config.policy.tool_parser, config.policy.reasoning_parser)
+    return SamplingPlan(
+        config=config,
+        name=name,
+        tasks=tasks,
+        model=model,
+        policy_id=policy_fingerprint(model, parsers),
+        max_model_len=max_model_len,
+        settings=settings_of(config, max_model_len=max_model_len),
+        **rest,
+    )
+
+
+def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
+    """Begin the stage and write one JSON file a shard; tasks are dealt out in contiguous blocks of the list.
+
+    Raises:
+        UserError: the stage stands there with other inputs.
+    """
+    stage = plan.stage
+    stage.begin(config_to_dict(plan.config), plan.inputs())
+    shards = max(1, min(shards, len(plan.tasks)))
+    paths = []
+    for number in range(shards):
+        uids = [task.uid for task in plan.tasks[number * len(plan.tasks) // shards : (number + 1) * len(plan.tasks) // shards]]
+        path = stage.path / "plan" / f"shard-{number:04d}.json"
+        spec = {
+            "config": config_to_dict(plan.config),
+            "stage": plan.name,
+            "model": str(plan.model.resolve()),
+            "policy": plan.policy_id,
+            "settings": plan.settings_id,
+            "max_model_len": plan.max_model_len,
+            "trials": plan.trials,
+            "stop_rule": plan.stop_rule,
+            "max_attempts": plan.max_attempts,
+            "shard": number,
+            "uids": uids,
+        }
+        write_json(path, spec)
+        paths.append(path)
+    return paths
+
+
+def run_shard(spec_file: str) -> dict[str, Any]:
+    """Run one shard from its JSON file: serve the model, run what is missing, seal. Returns the tally as a dict."""
+    spec = json.loads(Path(spec_file).read_text())
+    config = config_from_dict(spec["config"])
+    stage = Stage(config.run_dir, spec["stage"])
+    stage.record_worker(shard=spec["shard"])
+    benchmark = spec["stage"] != PROBE
+    wanted = set(spec["uids"])
+    tasks = [
+        task
+        for task in selected_tasks(config, config.tasks.benchmark if benchmark else config.tasks.train)
+        if task.uid in wanted
+    ]
+    tally = asyncio.run(_run_shard(config, stage, spec, tasks))
+    return {**vars(tally), "void": tally.void}
+
+
+async def _run_shard(config: Config, stage: Stage, spec: dict[str, Any], tasks: list[Task]) -> Tally:
+    # Heavy imports stay here: planning and --dry-run need none of them.
+    from stateward.campaign.progress import EpisodeBar
+    from stateward.cluster.services.vllm import serve
+    from stateward.difficulty import stop_rule
+    from stateward.episode import TokenPolicy, open_environment, run_trials
+    from stateward.policy import Interpreter, Renderer, load_tokenizer
+    from stateward.policy.samplers.vllm import VllmSampler
+
+    earlier = _earlier(stage)
+    rule = None if spec["stop_rule"] == "fixed" else stop_rule(spec["stop_rule"], config.probe, config.curate.bands)
+    model = Path(spec["model"])
+    tokenizer = load_tokenizer(model)
+    log = stage.path / "logs" / f"vllm-{spec['shard']:04d}.log"
+    with (
+        serve(model, config.serve, max_model_len=spec["max_model_len"], log=log) as server,
+        _sealed_journal(stage, spec["shard"]) as journal,
+        EpisodeBar(f"{stage.name}", total=len(tasks) * spec["trials"]) as bar,
+    ):
+        async with (
+            open_environment(config.episode) as environment,
+            VllmSampler(server.base_url, server.api_key, config.sampling, tokenizer=tokenizer) as sampler,
+        ):
+            policy = TokenPolicy(
+                renderer=Renderer(tokenizer),
+                interpreter=Interpreter(tokenizer, config.policy.tool_parser, config.policy.reasoning_parser or None),
+                sampler=sampler,
+                fingerprint=spec["policy"],
+                max_model_len=spec["max_model_len"],
+                max_tokens_per_turn=config.sampling.max_tokens_per_turn,
+            )
+            return await run_trials(
+                environment.runner(policy),
+                tasks,
+                trials=spec["trials"],
+                settings=spec["settings"],
+                base_seed=config.sampling.seed,
+                earlier=earlier,
+                write=lambda record: journal.append(record.to_json()),
+                concurrency=config.episode.concurrency,
+                max_attempts=spec["max_attempts"],
+                stop=rule,
+                on_episode=bar.episode,
+                on_skip=bar.skip,
+            )
+
+
+def _earlier(stage: Stage) -> dict[str, tuple[Outcome, int]]:
+    if not stage.shards.is_dir():
+        return {}
+    records = read_records(stage.path, columns_only=True)
+    return {record.trial.key: (record.outcome, record.attempt) for record in records}
+
+
+@contextlib.contextmanager
+def _sealed_journal(stage: Stage, shard: int) -> Iterator[Journal]:
+    """The shard's open journal, continued if a killed run left one; sealed when the block ends well."""
+    run = len(list(stage.shards.glob(f"{shard:04d}-*.h5")))
+    path = stage.shards / f"{shard:04d}-{run:02d}.jsonl"
+    with Journal(path) as journal:
+        yield journal
+    if journal.rows:
+        seal(path, path.with_suffix(".h5"))
+    else:
+        path.unlink()
+
+
+def missing_trials(plan: SamplingPlan) -> tuple[dict[str, int], list[str]]:
+    """Counts over the stage's store, and the trials that are still owed (absent or void), as ``uid#index``.
+
+    Counts: planned, stored, passes, fails, voids, and `saved` (trials that the stop rule made unnecessary).
+    """
+    from stateward.difficulty import stop_rule
+
+    rule = None if plan.stop_rule == "fixed" else stop_rule(plan.stop_rule, plan.config.probe, plan.config.curate.bands)
+    outcomes: dict[tuple[str, int], Outcome] = {}
+    stage = plan.stage
+    if stage.shards.is_dir():
+        for record in read_records(stage.path, columns_only=True):
+            trial = record.trial
+            if (trial.policy, trial.settings) == (plan.policy_id, plan.settings_id):
+                outcomes[trial.uid, trial.index] = record.outcome
+    counts = {"planned": 0, "stored": 0, "passes": 0, "fails": 0, "voids": 0, "saved": 0}
+    owed = []
+    for task in plan.tasks:
+        passes = valid = 0
+        for index in range(plan.trials):
+            outcome = outcomes.get((task.uid, index))
+            if rule is not None and outcome is None and rule(passes, valid):
+                counts["saved"] += plan.trials - index
+                break
+            counts["planned"] += 1
+            counts["stored"] += outcome is not None
+            counts["voids"] += outcome is Outcome.VOID
+            if outcome is None or outcome is Outcome.VOID:
+                owed.append(f"{task.uid}#{index}")
+                continue
+            valid += 1
+            passes += outcome is Outcome.PASS
+        counts["passes"] += passes
+        counts["fails"] += valid - passes
+    return counts, owed
+
+
