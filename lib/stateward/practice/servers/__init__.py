@@ -1,1 +1,1 @@
-"""The practice businesses as MCP tool servers; each also runs alone: ``python -m stateward.practice.servers.orders``."""
+"""The practice businesses as tool servers; each also runs alone (``python -m stateward.practice.servers.orders``)."""
