@@ -12,19 +12,22 @@ State = dict[str, dict[str, dict[str, Any]]]
 
 
 class Database:
-    """Tables declared by SQL, each with a single-column primary key.
+    """Tables declared by SQL, each with a single-column primary key. There is no connection until `load`.
 
-    SQLite forbids using a connection on the other side of a fork, so every committed change refreshes a serialised
-    image (tens of kilobytes, some microseconds), and `after_fork` opens a new connection on it.
+    SQLite forbids using a connection on the other side of a fork: `before_fork` turns the open one into bytes, and
+    `after_fork` opens a new one on them, in the parent or in as many children as there are.
     """
 
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
-        self._abandoned: list[sqlite3.Connection] = []
-        self._connection = self._open()
-        self._connection.executescript(ddl)
-        self._image = self._connection.serialize()
-        self._changes = 0
+        self._open_connection: sqlite3.Connection | None = None
+        self._image = b""
+
+    @property
+    def _connection(self) -> sqlite3.Connection:
+        if self._open_connection is None:
+            raise RuntimeError("the database holds nothing yet: call load(), or after_fork() behind a fork")
+        return self._open_connection
 
     @staticmethod
     def _open() -> sqlite3.Connection:
@@ -40,38 +43,20 @@ class Database:
         Raises:
             ValueError: on an unknown table or column, or a row that breaks a constraint of its table.
         """
-        tables = self.tables()
-        if unknown := sorted(set(config) - set(tables)):
-            raise ValueError(f"unknown tables {unknown}; the tables are {tables}")
         fresh = self._open()
         fresh.executescript(self._ddl)
         try:
-            for table in tables:  # in declaration order, so that a referenced row is there before the one that names it
-                columns = [r["name"] for r in fresh.execute(f"PRAGMA table_info({table})")]
-                for row in config.get(table, ()):
-                    if unknown := sorted(set(row) - set(columns)):
-                        raise ValueError(f"{table}: unknown columns {unknown}; the columns are {columns}")
-                    marks = ", ".join("?" for _ in row)
-                    try:
-                        fresh.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
-                    except sqlite3.IntegrityError as error:
-                        raise ValueError(f"{table}: row {dict(row)} is refused: {error}") from error
+            _insert(fresh, config)
         except ValueError:
             fresh.close()
             raise
-        self._connection.close()
-        self._connection = fresh
-        self._image = fresh.serialize()
-
-    def tables(self) -> list[str]:
-        """Names of the tables, in the order of their declaration."""
-        query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
-        return [r["name"] for r in self._connection.execute(query)]
+        self.close()
+        self._open_connection = fresh
 
     def dump(self) -> State:
         """The whole state as plain JSON values."""
         out: State = {}
-        for table in self.tables():
+        for table in _tables(self._connection):
             key = next(r["name"] for r in self._connection.execute(f"PRAGMA table_info({table})") if r["pk"])
             out[table] = {}
             for row in self._connection.execute(f"SELECT * FROM {table} ORDER BY {key}"):
@@ -91,27 +76,47 @@ class Database:
 
     def __enter__(self) -> Database:
         """One transaction: committed at the end, rolled back when an exception leaves the block."""
-        self._changes = self._connection.total_changes
         self._connection.execute("BEGIN")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is not None:
-            self._connection.execute("ROLLBACK")
-            return
-        self._connection.execute("COMMIT")
-        if self._connection.total_changes != self._changes:
-            self._image = self._connection.serialize()
+        self._connection.execute("COMMIT" if kind is None else "ROLLBACK")
+
+    def before_fork(self) -> None:
+        """Keep the state as bytes and close the connection."""
+        self._image = self._connection.serialize()
+        self.close()
 
     def after_fork(self) -> None:
-        """To be called once in a forked child, before anything else is done with this object."""
-        # Closing the parent's connection here would run SQLite's clean-up on memory whose locks may be held by a thread
-        # that does not exist on this side. It is kept and never touched again.
-        self._abandoned.append(self._connection)
-        self._connection = self._open()
-        self._connection.deserialize(self._image)
+        """Open a new connection on the bytes that `before_fork` kept."""
+        self._open_connection = self._open()
+        self._open_connection.deserialize(self._image)
 
     def close(self) -> None:
-        self._connection.close()
+        if self._open_connection is not None:
+            self._open_connection.close()
+            self._open_connection = None
+
+
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    """Names of the tables, in the order of their declaration."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY rowid"
+    return [r["name"] for r in connection.execute(query)]
+
+
+def _insert(connection: sqlite3.Connection, config: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+    tables = _tables(connection)
+    if unknown := sorted(set(config) - set(tables)):
+        raise ValueError(f"unknown tables {unknown}; the tables are {tables}")
+    for table in tables:  # in declaration order, so that a referenced row is there before the one that names it
+        columns = [r["name"] for r in connection.execute(f"PRAGMA table_info({table})")]
+        for row in config.get(table, ()):
+            if unknown := sorted(set(row) - set(columns)):
+                raise ValueError(f"{table}: unknown columns {unknown}; the columns are {columns}")
+            marks = ", ".join("?" for _ in row)
+            try:
+                connection.execute(f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})", list(row.values()))
+            except sqlite3.IntegrityError as error:
+                raise ValueError(f"{table}: row {dict(row)} is refused: {error}") from error

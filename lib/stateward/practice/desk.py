@@ -37,17 +37,20 @@ class Desk:
             self.init(config)
 
     def init(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Start afresh from `config`, {table: [row, ...]}. Returns {"initial": the state}.
+        """Start afresh from `config`, {table: [row, ...]}. Returns {"status": "ok", "initial": the state}.
 
         Raises:
             ValueError: on an unknown table or column, or a row that the table refuses.
         """
         self.database.load(config)
-        return {"initial": self.state()}
+        return {"status": "ok", "initial": self.state()}
 
     def state(self) -> State:
         """The whole state: table → key → row."""
         return self.database.dump()
+
+    def before_fork(self) -> None:
+        self.database.before_fork()
 
     def after_fork(self) -> None:
         self.database.after_fork()

@@ -9,8 +9,13 @@ desk = OrderDesk()
 server = tool_server("orders", desk)
 
 
+def __stateward_before_fork__() -> None:
+    """The sandbox calls this in the snapshot: SQLite connections do not cross a fork."""
+    desk.before_fork()
+
+
 def __stateward_after_fork__() -> None:
-    """The sandbox calls this in each child of a snapshot: SQLite connections do not cross a fork."""
+    """The sandbox calls this in each world that is forked from the snapshot."""
     desk.after_fork()
 
 

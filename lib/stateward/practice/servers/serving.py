@@ -49,7 +49,7 @@ def tool_server(name: str, desk: Desk) -> Any:
         return json.dumps(desk.state(), ensure_ascii=False)
 
     async def teardown() -> str:
-        desk.init({})
+        desk.close()
         return "{}"
 
     for tool_name in desk.tool_names():
