@@ -1,10 +1,11 @@
-"""A hydrated task: the values that `sandbox`, `policy`, `episode` and `grading` need, and nothing of the files behind."""
+"""A hydrated task: the values that sandbox, policy, episode and grading need, and nothing of the files behind."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from stateward.errors import SystemFault
 from stateward.outcome import fingerprint
 
 
@@ -60,12 +61,25 @@ class ServerSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FixtureSpec:
+    """An object that a check asks for by a parameter's name: `type` is a dotted name, called with `parameters`."""
+
+    name: str
+    type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Check:
-    """The executable check of the final state: source text with line numbers kept, and the function to call."""
+    """The executable check of the final state: source text with line numbers kept, and the function to call.
+
+    `fixtures` are those that the dataset defines for it; the function's parameters say which are made.
+    """
 
     file: str
     function: str
     source: str
+    fixtures: tuple[FixtureSpec, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +91,13 @@ class Task:
         domain: value of the tag ``domain:NAME``, otherwise the file's stem.
         system: system message: agent instructions, then the scenario's and the test's bot instructions.
         query: the first user message. user_context: what the simulated user knows.
+        bot_instructions: the test's own, which end `system`; kept apart because only they are filled by `filled`.
         world: merged initial state, {server: config}.
         servers: the servers of `world`, in order.
         tools: allowed tools of the servers, in the scenario's order; empty = all. builtin_tools: the agent's own.
-        history: earlier messages, replayed on the world before the query.
-        format_query: fill `{...}` in query, user_context and system from the servers' init results.
+        history: earlier messages in chat form (tool call arguments are objects); their calls are replayed on the
+            world before the query, except built-in tools' and those marked ``error``, which failed at the time.
+        format_query: `filled` has work to do.
         end_turn_tools: names of tools (server or built-in) after which the conversation ends.
     """
 
@@ -91,6 +107,7 @@ class Task:
     query: str
     check: Check
     user_context: str = ""
+    bot_instructions: str = ""
     world: dict[str, Any] = field(default_factory=dict)
     servers: tuple[ServerSpec, ...] = ()
     tools: tuple[ToolPolicy, ...] = ()
@@ -107,3 +124,32 @@ class Task:
     def world_fingerprint(self) -> str:
         """Identity of the initial world: servers and their configs."""
         return fingerprint([[s.name, list(s.command), self.world.get(s.name)] for s in self.servers])
+
+    def filled(self, init_result: dict[str, Any]) -> Task:
+        """This task with ``{init[SERVER][KEY]}`` filled in query, user_context and the test's own bot instructions.
+
+        The agent's and the scenario's instructions stay as written: they may hold braces of their own.
+
+        Raises:
+            SystemFault: kind ``init``; the servers returned no such value.
+        """
+        if not self.format_query:
+            return self
+        own = self._fill(self.bot_instructions, init_result)
+        return replace(
+            self,
+            query=self._fill(self.query, init_result),
+            user_context=self._fill(self.user_context, init_result),
+            bot_instructions=own,
+            system=self.system.removesuffix(self.bot_instructions) + own,
+        )
+
+    def _fill(self, text: str, init_result: dict[str, Any]) -> str:
+        try:
+            return text.format(init=init_result)
+        except (KeyError, IndexError, AttributeError, ValueError, TypeError) as error:
+            raise SystemFault(
+                "init",
+                f"{self.uid}: cannot fill {text[:80]!r}: {type(error).__name__} {error}; "
+                f"servers returned {', '.join(sorted(init_result)) or 'nothing'}",
+            ) from error
