@@ -34,6 +34,14 @@ STREETS = (
     "Garden Street", "Grove Lane", "Hill Road", "King Street", "Lake Avenue", "Maple Street", "Mill Lane", "Oak Lane",
     "Park Avenue", "Pine Street", "River Road", "Station Road",
 )  # fmt: skip
+FIRST_NAMES = (
+    "Ada", "Ben", "Carla", "David", "Elena", "Felix", "Grace", "Hugo", "Ines", "Jonas",
+    "Kira", "Leo", "Mia", "Noah", "Olga", "Paul", "Rosa", "Simon", "Tara", "Victor",
+)  # fmt: skip
+LAST_NAMES = (
+    "Adams", "Berg", "Costa", "Dunn", "Evans", "Ferrer", "Grant", "Hayes", "Ito", "Jensen",
+    "Klein", "Lopez", "Moore", "Novak", "Olsen", "Park", "Quinn", "Reed", "Silva", "Weber",
+)  # fmt: skip
 #: House numbers 1 to 99 in front of a street make an address.
 HOUSE_NUMBERS = tuple(range(1, 100))
 
