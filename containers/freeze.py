@@ -1,4 +1,4 @@
-"""Print the installed packages as the lines of containers/practice.lock: exact versions, sorted, without torch and ourselves.
+"""Print the installed packages as the lines of containers/practice.lock: exact versions, sorted, torch excepted.
 
 torch is left out because its CPU build comes from elsewhere (containers/setup.sh).
 """
@@ -13,10 +13,14 @@ LEFT_OUT = {"pip", "setuptools", "uv", "torch", "stateward", "vllm"}
 
 
 def main() -> None:
+    names = importlib.metadata.distributions()
     found = {
-        re.sub(r"[-_.]+", "-", dist.metadata["Name"]).lower(): dist.version for dist in importlib.metadata.distributions()
+        re.sub(r"[-_.]+", "-", dist.metadata["Name"]).lower(): dist.version
+        for dist in importlib.metadata.distributions()
     }
-    print("# Written by `make lock`. CPU environment of the practice campaign and of the tests; torch comes from setup.sh.")
+    print(
+        "# Written by `make lock`: the CPU environment of the practice campaign and the tests. torch comes from setup.sh."
+    )
     for name in sorted(set(found) - LEFT_OUT):
         print(f"{name}=={found[name]}")
 

@@ -21,7 +21,9 @@ def main(argv: Sequence[str] | None) -> int:
         from stateward.campaign.layout import selected_tasks
 
         tasks = selected_tasks(config, config.tasks.train)
-        print(f"would probe {len(tasks)} tasks with up to {config.probe.trials} trials each (stop rule: {config.probe.stop})")
+        print(
+            f"would probe {len(tasks)} tasks with up to {config.probe.trials} trials each (stop rule: {config.probe.stop})"
+        )
         print(f"policy: {config.policy.model}; writes {config.run_dir}/probe")
         return 0
     from stateward.campaign.sampling import plan_probe

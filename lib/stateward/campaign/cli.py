@@ -16,10 +16,14 @@ DONE, INCOMPLETE, MISTAKE = 0, 1, 2
 def stage_parser(doc: str) -> argparse.ArgumentParser:
     """Options of every stage: the configuration, overrides of it, the run directory, and `--dry-run`."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", required=True, metavar="FILE", help="configuration, for instance configs/practice.yaml")
+    parser.add_argument(
+        "--config", required=True, metavar="FILE", help="configuration, for instance configs/practice.yaml"
+    )
     parser.add_argument("--run-dir", metavar="DIR", help="the campaign's run directory (otherwise run_dir of the file)")
     parser.add_argument("--dry-run", action="store_true", help="print what would be done; write and start nothing")
-    parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides, for instance train.steps=3")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides, for instance train.steps=3"
+    )
     return parser
 
 

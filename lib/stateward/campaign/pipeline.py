@@ -33,12 +33,21 @@ def steps(config_file: str, config: Config, overrides: Sequence[str]) -> list[St
 
     tasks = f"{config.tasks.train} and {config.tasks.benchmark}"
     return [
-        Step(title=f"probe: the base policy on the training tasks, up to {config.probe.trials} trials each", command=job("probe")),
+        Step(
+            title=f"probe: the base policy on the training tasks, up to {config.probe.trials} trials each",
+            command=job("probe"),
+        ),
         Step(title="curate: keep the tasks that it sometimes solves", command=job("curate")),
         Step(title=f"train: GRPO, {config.train.steps} steps", command=job("train")),
         Step(title="merge: the trained shards into one checkpoint", command=job("merge")),
-        Step(title=f"evaluate base: {config.evaluate.trials} trials a held-out task", command=job("evaluate", "--label", "base")),
-        Step(title=f"evaluate tuned: {config.evaluate.trials} trials a held-out task", command=job("evaluate", "--label", "tuned")),
+        Step(
+            title=f"evaluate base: {config.evaluate.trials} trials a held-out task",
+            command=job("evaluate", "--label", "base"),
+        ),
+        Step(
+            title=f"evaluate tuned: {config.evaluate.trials} trials a held-out task",
+            command=job("evaluate", "--label", "tuned"),
+        ),
         Step(title=f"report ({tasks})", command=[sys.executable, str(JOBS / "report.py"), config.run_dir]),
     ]
 
@@ -62,7 +71,9 @@ def run_steps(plan: Sequence[Step]) -> int:
             raise
         print(f"   {time.monotonic() - started:.0f} s", flush=True)
         if status:
-            print(f"\nstopped in stage {number} ({step.title}) with status {status}; the same command goes on from here")
+            print(
+                f"\nstopped in stage {number} ({step.title}) with status {status}; the same command goes on from here"
+            )
             return status
     print(f"\nthe whole campaign took {time.monotonic() - began:.0f} s in this call")
     return 0

@@ -102,7 +102,9 @@ def plan_evaluation(config: Config, label: str, model: Path) -> SamplingPlan:
     )
 
 
-def _plan(config: Config, *, name: str, tasks: list[Task], model: Path, max_model_len: int, **rest: Any) -> SamplingPlan:
+def _plan(
+    config: Config, *, name: str, tasks: list[Task], model: Path, max_model_len: int, **rest: Any
+) -> SamplingPlan:
     parsers = (config.policy.tool_parser, config.policy.reasoning_parser)
     return SamplingPlan(
         config=config,
@@ -127,7 +129,10 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
     shards = max(1, min(shards, len(plan.tasks)))
     paths = []
     for number in range(shards):
-        uids = [task.uid for task in plan.tasks[number * len(plan.tasks) // shards : (number + 1) * len(plan.tasks) // shards]]
+        uids = [
+            task.uid
+            for task in plan.tasks[number * len(plan.tasks) // shards : (number + 1) * len(plan.tasks) // shards]
+        ]
         path = stage.path / "plan" / f"shard-{number:04d}.json"
         spec = {
             "config": config_to_dict(plan.config),
@@ -266,5 +271,3 @@ def missing_trials(plan: SamplingPlan) -> tuple[dict[str, int], list[str]]:
         counts["passes"] += passes
         counts["fails"] += valid - passes
     return counts, owed
-
-

@@ -1,0 +1,355 @@
+"""A whole Slurm on one machine, to practise on and to test with: one CPU node and three nodes of 8 pretended GPUs.
+
+    python -m stateward.cluster.one_machine up DIR      # prints the SLURM_CONF to export
+    python -m stateward.cluster.one_machine down DIR
+
+Everything lies under DIR: configuration, munge's key and socket, state, logs, and MariaDB's data where accounting is on.
+It runs as root or as an ordinary user; as a user, all jobs are that user's. Needs Debian's packages munge, slurmctld,
+slurmd, slurm-client and, for accounting, slurmdbd, mariadb-server-core and mariadb-client-core.
+
+The scheduler's intervals are set so that a heterogeneous job, which only the backfill scheduler starts, starts in a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stateward.errors import UserError
+
+_SBIN = ("/usr/sbin", "/sbin")
+NODES = ("cpu1", "gpu1", "gpu2", "gpu3")
+
+_SLURM_CONF = """\
+ClusterName=practice
+SlurmctldHost=localhost(127.0.0.1)
+SlurmUser={user}
+SlurmdUser={user}
+AuthType=auth/munge
+CryptoType=crypto/munge
+# cred_expire: a requeued job waits this long (120 s by default) before it may start again.
+AuthInfo=socket={munge},cred_expire={cred_expire}
+SlurmctldPort={ctld}
+StateSaveLocation={dir}/state
+SlurmdSpoolDir={dir}/spool/%n
+SlurmctldPidFile={dir}/run/slurmctld.pid
+SlurmdPidFile={dir}/run/slurmd-%n.pid
+SlurmctldLogFile={dir}/log/slurmctld.log
+SlurmdLogFile={dir}/log/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType={gather}
+SchedulerType=sched/backfill
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=100
+ReturnToService=2
+GresTypes=gpu
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmctldParameters=preempt_send_user_signal
+MpiDefault=none
+JobRequeue=1
+MaxArraySize={max_array_size}
+MaxJobCount=20000
+# The pretended nodes are larger than this machine.
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
+KillWait=3
+MinJobAge=300
+SlurmdTimeout=6
+InactiveLimit=0
+{accounting}
+NodeName=cpu1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={node0} CPUs=16 RealMemory=64000 State=UNKNOWN
+NodeName=gpu[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{node1}-{node3}] CPUs=64 RealMemory=900000 \
+Gres=gpu:h100:8 State=UNKNOWN
+PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP
+PartitionName=gpu Nodes=gpu[1-3] PriorityTier=5 PreemptMode=OFF MaxTime=INFINITE State=UP
+PartitionName=low Nodes=gpu[1-3] PriorityTier=1 PreemptMode=REQUEUE GraceTime=4 MaxTime=INFINITE State=UP
+PartitionName=high Nodes=gpu[1-3] PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
+"""
+
+_ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=localhost
+AccountingStoragePort={dbd}
+AccountingStoragePass={munge}
+{enforce}AccountingStorageTRES=gres/gpu,gres/gpu:h100
+JobAcctGatherFrequency=5"""
+
+_SLURMDBD_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket={munge}
+DbdHost=localhost
+DbdPort={dbd}
+SlurmUser={user}
+LogFile={dir}/log/slurmdbd.log
+PidFile={dir}/run/slurmdbd.pid
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={maria}
+StorageUser=slurm
+StoragePass=slurm
+StorageLoc=slurm_acct_db
+CommitDelay=1
+"""
+
+_GRANTS = (
+    "create user if not exists slurm@'127.0.0.1' identified by 'slurm';"
+    "create user if not exists slurm@localhost identified by 'slurm';"
+    "grant all on slurm_acct_db.* to slurm@'127.0.0.1'; grant all on slurm_acct_db.* to slurm@localhost"
+)
+
+
+@dataclass(kw_only=True)
+class OneMachineSlurm:
+    """One such cluster under `root`.
+
+    Attributes:
+        port_base: 120 ports from here on are the cluster's; two clusters need bases 200 apart.
+        accounting: run slurmdbd with MariaDB; without it there is no `sacct`.
+        max_array_size: MaxArraySize; Slurm's own default is 1001, and array indices must stay below it.
+        cred_expire: seconds that a requeued job waits.
+        enforce: AccountingStorageEnforce, for instance ``limits`` to test a user's limit of jobs.
+    """
+
+    root: Path
+    port_base: int = 26_800
+    accounting: bool = True
+    max_array_size: int = 1_001
+    cred_expire: int = 5
+    enforce: str = ""
+    env: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.root = self.root.resolve()
+        # Socket paths hold at most 107 bytes.
+        if len(str(self.root)) > 80:
+            raise UserError(
+                f"{self.root} is too long", "munge's and MariaDB's sockets lie below it", "use a shorter folder"
+            )
+        path = os.pathsep.join([os.environ.get("PATH", ""), *_SBIN])
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))}
+        self.env = {**clean, "PATH": path, "SLURM_CONF": str(self.root / "etc" / "slurm.conf")}
+
+    def up(self) -> None:
+        """Start every daemon and wait until all nodes are idle. A cluster that is up already is left as it is.
+
+        Raises:
+            UserError: a package is not installed, or a daemon did not start; the text names its log.
+        """
+        self._require()
+        for name in ("etc", "run", "log", "state", "spool", "dev", "my"):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+        for node in NODES:
+            (self.root / "spool" / node).mkdir(exist_ok=True)
+        self._write_configuration()
+        self._start_munge()
+        if self.accounting:
+            self._start_accounting()
+        self._daemon("slurmctld", ["slurmctld", "-i"])
+        for node in NODES:
+            self._daemon(f"slurmd-{node}", ["slurmd", "-N", node])
+        self._until("all nodes are idle", self._all_idle, log="slurmctld.log")
+
+    def down(self) -> None:
+        """Stop every daemon by its own pid and wait until it is gone."""
+        # MariaDB last: slurmdbd flushes to it.
+        for name in (*(f"slurmd-{n}" for n in NODES), "slurmctld", "slurmdbd", "mariadb", "munged"):
+            self.stop_daemon(name)
+
+    def stop_daemon(self, name: str, sig: signal.Signals = signal.SIGTERM) -> None:
+        """End one daemon (``slurmctld``, ``slurmd-gpu1``, ...) and wait for its end; SIGKILL after ten seconds."""
+        pid = self._pid(name)
+        if pid is None:
+            return
+        deadline = time.monotonic() + 10
+        os.kill(pid, sig)
+        while _alive(pid):
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
+        (self.root / "run" / f"{name}.pid").unlink(missing_ok=True)
+
+    def start_node(self, node: str) -> None:
+        """Start the daemon of a node again, after `stop_daemon`."""
+        self._daemon(f"slurmd-{node}", ["slurmd", "-N", node])
+
+    def start_controller(self) -> None:
+        """Start the controller again, after `stop_daemon`; its state was saved."""
+        self._daemon("slurmctld", ["slurmctld"])
+        self._until("the controller answers", lambda: self.run("scontrol", "ping").returncode == 0, log="slurmctld.log")
+
+    def run(self, *command: str, check: bool = False) -> subprocess.CompletedProcess[str]:
+        """A client command (``sbatch``, ``squeue``, ...) against this cluster."""
+        return subprocess.run(command, env=self.env, capture_output=True, text=True, check=check)
+
+    def _require(self) -> None:
+        needed = ["munged", "slurmctld", "slurmd", "sbatch", "scontrol"]
+        if self.accounting:
+            needed += ["slurmdbd", "mariadbd", "mariadb", "mariadb-install-db", "sacctmgr"]
+        absent = [name for name in needed if shutil.which(name, path=self.env["PATH"]) is None]
+        if absent:
+            packages = "munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core mariadb-client-core"
+            raise UserError(
+                f"not installed: {', '.join(absent)}", do=f"apt-get install --no-install-recommends {packages}"
+            )
+
+    def _write_configuration(self) -> None:
+        values = {
+            "user": getpass.getuser(),
+            "dir": self.root,
+            "munge": self.root / "run" / "munge.socket",
+            "cred_expire": self.cred_expire,
+            "max_array_size": self.max_array_size,
+            "ctld": self.port_base + 17,
+            "dbd": self.port_base + 19,
+            "maria": self.port_base + 6,
+            "node0": self.port_base + 101,
+            "node1": self.port_base + 111,
+            "node3": self.port_base + 113,
+            "gather": "jobacct_gather/linux" if self.accounting else "jobacct_gather/none",
+            "enforce": f"AccountingStorageEnforce={self.enforce}\n" if self.enforce else "",
+        }
+        accounting = _ACCOUNTING.format(**values) if self.accounting else ""
+        etc = self.root / "etc"
+        (etc / "slurm.conf").write_text(_SLURM_CONF.format(**values, accounting=accounting))
+        devices = self.root / "dev"
+        for number in range(8):
+            device = devices / f"nvidia{number}"
+            if not device.exists():
+                device.symlink_to("/dev/null")
+        (etc / "gres.conf").write_text(f"NodeName=gpu[1-3] Name=gpu Type=h100 File={devices}/nvidia[0-7]\n")
+        if self.accounting:
+            _write_private(etc / "slurmdbd.conf", _SLURMDBD_CONF.format(**values).encode())
+
+    def _start_munge(self) -> None:
+        key = self.root / "etc" / "munge.key"
+        if not key.exists():
+            _write_private(key, os.urandom(128))
+        run = self.root / "run"
+        run.chmod(0o755)
+        command = ["munged", f"--key-file={key}", f"--socket={run}/munge.socket", f"--pid-file={run}/munged.pid"]
+        command += [
+            f"--log-file={self.root}/log/munged.log",
+            f"--seed-file={self.root}/state/munge.seed",
+            "--num-threads=2",
+        ]
+        # --force: folders that others may write (a world-writable /tmp) above ours are only warned of.
+        self._daemon("munged", [*command, "--force"])
+
+    def _start_accounting(self) -> None:
+        data = self.root / "my" / "data"
+        options = ["--no-defaults", f"--datadir={data}"]
+        if os.geteuid() == 0:
+            options.append("--user=root")
+        if not (data / "mysql").is_dir():
+            install = ["mariadb-install-db", *options, "--auth-root-authentication-method=normal", "--skip-test-db"]
+            self._logged(install, "mariadb-install.log")
+        socket = self.root / "my" / "s"
+        if self._pid("mariadb") is None:
+            command = ["mariadbd", *options, f"--socket={socket}", f"--port={self.port_base + 6}"]
+            command += ["--bind-address=127.0.0.1", f"--pid-file={self.root}/run/mariadb.pid"]
+            command += ["--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900", "--performance-schema=OFF"]
+            # Durability of a practice cluster's accounting is not worth a disk flush a commit.
+            command += ["--innodb-flush-log-at-trx-commit=0"]
+            with open(self.root / "log" / "mariadb.log", "ab") as log:
+                subprocess.Popen(
+                    command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+        client = ["mariadb", "--no-defaults", "-S", str(socket), "-u", "root", "-e"]
+        self._until("MariaDB answers", lambda: self.run(*client, "select 1").returncode == 0, log="mariadb.log")
+        self.run(*client, _GRANTS, check=True)
+        # The first start makes the tables, which now and then fails on a fresh database and then works.
+        for _ in range(3):
+            self._daemon("slurmdbd", ["slurmdbd"])
+            try:
+                self._until("slurmdbd answers", self._accounting_answers, log="slurmdbd.log", seconds=20)
+                break
+            except UserError:
+                self.stop_daemon("slurmdbd")
+        else:
+            raise UserError("slurmdbd did not start", do=f"read {self.root}/log/slurmdbd.log")
+        if "practice" not in self.run("sacctmgr", "-n", "list", "cluster", "format=cluster").stdout:
+            self.run("sacctmgr", "-i", "add", "cluster", "practice", check=True)
+
+    def _accounting_answers(self) -> bool:
+        return self.run("sacctmgr", "-n", "list", "cluster").returncode == 0
+
+    def _all_idle(self) -> bool:
+        states = self.run("sinfo", "-h", "-N", "-o", "%N %T").stdout
+        return {line for line in states.splitlines() if line.endswith(" idle")} == {f"{node} idle" for node in NODES}
+
+    def _daemon(self, name: str, command: Sequence[str]) -> None:
+        if self._pid(name) is None:
+            self._logged(command, f"{name}.out")
+
+    def _logged(self, command: Sequence[str], log: str) -> None:
+        with open(self.root / "log" / log, "ab") as file:
+            status = subprocess.run(
+                command, env=self.env, cwd=self.root, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False
+            )
+        if status.returncode:
+            tail = (self.root / "log" / log).read_text(errors="replace")[-600:]
+            raise UserError(
+                f"{command[0]} ended with status {status.returncode}", tail.strip(), f"read {self.root}/log"
+            )
+
+    def _pid(self, name: str) -> int | None:
+        try:
+            pid = int((self.root / "run" / f"{name}.pid").read_text())
+        except (FileNotFoundError, ValueError):
+            return None
+        return pid if _alive(pid) else None
+
+    def _until(self, what: str, true: Callable[[], bool], *, log: str, seconds: float = 90.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > deadline:
+                raise UserError(f"{what}: not within {seconds:g} s", do=f"read {self.root}/log/{log}")
+            time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A whole Slurm on one machine, to practise on.")
+    parser.add_argument("action", choices=["up", "down"])
+    parser.add_argument("dir", type=Path)
+    parser.add_argument("--port-base", type=int, default=26_800)
+    parser.add_argument("--no-accounting", action="store_true", help="without slurmdbd: there is no sacct then")
+    args = parser.parse_args()
+    cluster = OneMachineSlurm(root=args.dir, port_base=args.port_base, accounting=not args.no_accounting)
+    try:
+        if args.action == "up":
+            cluster.up()
+            print(f"export SLURM_CONF={cluster.env['SLURM_CONF']}")
+        else:
+            cluster.down()
+    except UserError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
