@@ -13,14 +13,11 @@ LEFT_OUT = {"pip", "setuptools", "uv", "torch", "stateward", "vllm"}
 
 
 def main() -> None:
-    names = importlib.metadata.distributions()
     found = {
         re.sub(r"[-_.]+", "-", dist.metadata["Name"]).lower(): dist.version
         for dist in importlib.metadata.distributions()
     }
-    print(
-        "# Written by `make lock`: the CPU environment of the practice campaign and the tests. torch comes from setup.sh."
-    )
+    print("# Written by `make lock`: the CPU environment of practice and tests. torch comes from setup.sh.")
     for name in sorted(set(found) - LEFT_OUT):
         print(f"{name}=={found[name]}")
 

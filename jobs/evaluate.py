@@ -29,11 +29,10 @@ def main(argv: Sequence[str] | None) -> int:
     from stateward.campaign.sampling import plan_evaluation
     from stateward.campaign.stages import run_here
 
-    if args.model:
-        model = Path(args.model)
-    else:
+    if args.model is None:
         model = model_path(config) if args.label == "base" else merged_model(config)
-    status = run_here(plan_evaluation(config, args.label, model))
+        args.model = str(model)
+    status = run_here(plan_evaluation(config, args.label, Path(args.model)))
     if status == 0:
         print(f"next: python jobs/report.py {config.run_dir}")
     return status

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None) -> int:
 
         tasks = selected_tasks(config, config.tasks.train)
         print(
-            f"would probe {len(tasks)} tasks with up to {config.probe.trials} trials each (stop rule: {config.probe.stop})"
+            f"would probe {len(tasks)} tasks up to {config.probe.trials} trials each (stop rule: {config.probe.stop})"
         )
         print(f"policy: {config.policy.model}; writes {config.run_dir}/probe")
         return 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stateward.campaign.layout import RunDir, model_path, selected_tasks
+from stateward.campaign.layout import model_path, selected_tasks
 from stateward.config import Config, config_to_dict
 from stateward.config.load import config_from_dict
 from stateward.episode import Tally, settings_of, tasks_fingerprint

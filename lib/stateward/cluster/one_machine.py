@@ -3,7 +3,7 @@
     python -m stateward.cluster.one_machine up DIR      # prints the SLURM_CONF to export
     python -m stateward.cluster.one_machine down DIR
 
-Everything lies under DIR: configuration, munge's key and socket, state, logs, and MariaDB's data where accounting is on.
+Everything lies under DIR: configuration, munge's key and socket, state, logs, MariaDB's data.
 It runs as root or as an ordinary user; as a user, all jobs are that user's. Needs Debian's packages munge, slurmctld,
 slurmd, slurm-client and, for accounting, slurmdbd, mariadb-server-core and mariadb-client-core.
 

@@ -41,7 +41,8 @@ class PolicySession(Protocol):
 class Policy(Protocol):
     """Starts sessions. `fingerprint` identifies weights, tokenizer, template and parsers."""
 
-    fingerprint: str
+    @property
+    def fingerprint(self) -> str: ...
 
     def begin(self, messages: list[Message], tools: list[dict[str, Any]], seed: int) -> PolicySession: ...
 

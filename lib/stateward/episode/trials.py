@@ -1,8 +1,9 @@
 """Run the trials of some tasks with bounded concurrency, into one journal. Probing and evaluation share it.
 
-With a stop rule, a task's trials run one after the other in the order of their index, so that the rule sees every earlier
-outcome and a resumed run decides as an uninterrupted one; different tasks run side by side. Without one, all trials are
-independent and run as slots come free. Either way neighbours in the list run together: they share a snapshot and a prefix.
+With a stop rule, a task's trials run one after the other in the order of their index, so that the rule sees every
+earlier outcome and a resumed run decides as an uninterrupted one; different tasks run side by side. Without one, all
+trials are independent and run as slots come free. Either way neighbours in the list run together: they share a snapshot
+and a prefix.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ StopRule = Callable[[int, int], bool]
 
 @dataclass(kw_only=True)
 class Tally:
-    """Counts of one run: `ran` episodes now, `kept` valid trials found from before, outcomes over both, `voids` left."""
+    """Counts of one run: `ran` episodes now, `kept` valid trials from before, outcomes over both, `voids` left."""
 
     ran: int = 0
     kept: int = 0

@@ -1,4 +1,4 @@
-"""The simulated user: a model that knows the task's user context (`ModelUser`), or a script named in the configuration."""
+"""The simulated user: a model that knows the task's user context, or a script named in the configuration."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ What the customer knows and wants:
 {{context}}
 
 Rules:
-- Use only facts from above or from the conversation. Asked for something that you do not know, say that you do not know.
+- Use only facts from above or from the conversation. Asked for something else, say that you do not know.
 - Answer what the agent asks, in one or two sentences of plain text. Volunteer nothing that was not asked.
 - If the agent proposes something that fits what the customer wants, agree; if it does not fit, say so.
 - When everything is settled and the agent asks nothing more, write {DONE} alone.
