@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import multiprocessing
+import os
+import random
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from stateward.errors import UserError
+from stateward.store import Journal, read_records, seal
+from stateward.store.shard import COLUMNS, read_blobs, read_columns
+
+
+def write(path: Path, *records: Any) -> None:
+    with Journal(path) as journal:
+        for r in records:
+            journal.append(r.to_json())
+
+
+def same(a: Any, b: Any) -> bool:
+    return bool(a.to_json() == b.to_json())
+
+
+def test_sealing_keeps_everything(tmp_path: Path, make_record: Any) -> None:
+    records = [make_record(index=i, outcome=o) for i, o in enumerate(["pass", "fail", "void"])]
+    write(tmp_path / "a.jsonl", *records)
+    before = list(read_records(tmp_path))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    assert sorted(os.listdir(tmp_path)) == ["a.h5"]
+    stored = read_records(tmp_path)
+    assert all(same(a, b) for a, b in zip(stored, records, strict=True))
+    assert all(same(a, b) for a, b in zip(before, records, strict=True))
+    c = stored.columns
+    assert set(c) == set(COLUMNS)
+    assert c["outcome"].tolist() == [b"pass", b"fail", b"void"]
+    assert c["reward"][0] == 1
+    assert math.isnan(c["reward"][2])
+    assert c["policy_cached"].tolist() == [600] * 3
+    assert c["judge_prompt"].tolist() == [0] * 3
+    assert c["seconds_sample"].tolist() == [2.0] * 3
+
+
+def test_columns_alone_give_records_without_bodies(tmp_path: Path, make_record: Any) -> None:
+    write(tmp_path / "a.jsonl", make_record(outcome="fail", seed=7, attempt=2))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    (light,) = read_records(tmp_path, columns_only=True)
+    (whole,) = read_records(tmp_path)
+    assert light.messages == []
+    assert whole.messages
+    light = dataclasses.replace(light, messages=whole.messages, seconds=whole.seconds)
+    assert same(light, whole)
+
+
+def test_a_sealing_killed_before_the_journal_goes_loses_and_doubles_nothing(tmp_path: Path, make_record: Any) -> None:
+    records = [make_record(index=i) for i in range(3)]
+    write(tmp_path / "a.jsonl", *records)
+    journal = (tmp_path / "a.jsonl").read_bytes()
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    (tmp_path / "a.jsonl").write_bytes(journal)  # as if the process had died between rename and unlink
+    (tmp_path / "b.h5.tmp").write_bytes(b"half")  # and another one while it wrote
+    found = read_records(tmp_path)
+    assert (len(found), found.copies, found.duplicates) == (3, 3, [])
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    assert len(list(read_blobs(tmp_path / "a.h5"))) == 3
+
+
+def test_a_continued_shard_takes_up_new_records(tmp_path: Path, make_record: Any) -> None:
+    write(tmp_path / "a.jsonl", make_record(outcome="void"), make_record(index=1))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    write(tmp_path / "a.jsonl", make_record(attempt=2, started=5.0))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    found = read_records(tmp_path)
+    assert (len(found), found.superseded) == (2, 1)
+    assert [r.outcome for r in found] == ["pass", "pass"]
+
+
+def _seal_slowly(folder: Path, started: Any) -> None:
+    import stateward.store.shard as shard_module
+
+    real = shard_module.row_columns
+
+    def slow(row: Any) -> Any:
+        started.set()
+        signal.pause()
+        return real(row)
+
+    shard_module.row_columns = slow
+    seal(folder / "a.jsonl", folder / "a.h5")
+
+
+def test_a_killed_sealing_leaves_the_journal(tmp_path: Path, make_record: Any) -> None:
+    write(tmp_path / "a.jsonl", make_record())
+    context = multiprocessing.get_context("fork")
+    started = context.Event()
+    process = context.Process(target=_seal_slowly, args=(tmp_path, started))
+    process.start()
+    assert started.wait(60)
+    with pytest.raises(UserError):  # nobody else may seal or write meanwhile
+        seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    os.kill(process.pid or 0, signal.SIGKILL)
+    process.join(60)
+    assert len(read_records(tmp_path)) == 1
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    assert sorted(os.listdir(tmp_path)) == ["a.h5"]
+
+
+def test_a_journal_with_a_writer_is_not_sealed(tmp_path: Path, make_record: Any) -> None:
+    with Journal(tmp_path / "a.jsonl") as journal:
+        journal.append(make_record().to_json())
+        with pytest.raises(UserError, match="another process"):
+            seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    assert os.listdir(tmp_path) == ["a.jsonl"]
+
+
+def test_a_row_that_is_no_record_is_refused_and_kept(tmp_path: Path) -> None:
+    with Journal(tmp_path / "a.jsonl") as journal:
+        journal.append({"hello": 1})
+    with pytest.raises(KeyError):
+        seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    assert (tmp_path / "a.jsonl").exists()
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_a_damaged_blob_is_noticed(tmp_path: Path, make_record: Any) -> None:
+    import h5py
+
+    write(tmp_path / "a.jsonl", make_record(), make_record(index=1))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        end = file["blob/end"][0]
+        file["blob/bytes"][end + 5] ^= 1
+    records = iter(read_records(tmp_path))
+    assert next(records).trial.index == 0
+    with pytest.raises(OSError, match="checksum"):
+        next(records)
+
+
+def test_no_record_is_missed_while_another_process_seals(tmp_path: Path, make_record: Any) -> None:
+    """Read again and again while journals turn into shards: always all records, never one twice."""
+    folder = tmp_path / "shards"
+    for shard in range(20):
+        write(folder / f"{shard:02}.jsonl", *(make_record(uid=f"t.py:test_{shard}", index=i) for i in range(3)))
+    context = multiprocessing.get_context("fork")
+    process = context.Process(target=_seal_all, args=(folder,))
+    process.start()
+    reads = 0
+    while process.is_alive() or reads == 0:
+        found = read_records(tmp_path)
+        assert (len(found), found.duplicates) == (60, [])
+        assert sum(1 for _ in found) == 60, "bodies too, though journals vanish"
+        reads += 1
+    process.join()
+    assert process.exitcode == 0
+    assert len(list(folder.glob("*.h5"))) == 20
+
+
+def _seal_all(folder: Path) -> None:
+    for path in sorted(folder.glob("*.jsonl")):
+        seal(path, path.with_suffix(".h5"))
+
+
+def test_best_record_of_each_key_against_a_plain_model(tmp_path: Path, make_record: Any) -> None:
+    rng = random.Random(3)
+    records = [
+        make_record(
+            uid=f"t.py:test_{rng.randrange(4)}",
+            index=rng.randrange(3),
+            outcome=rng.choice(["pass", "fail", "void"]),
+            attempt=rng.randrange(1, 4),
+            started=float(n),
+            policy=rng.choice(["p0", "p1"]),
+        )
+        for n in range(150)
+    ]
+    for n in range(5):
+        write(tmp_path / f"{n}.jsonl", *records[n::5])
+        if n % 2:
+            seal(tmp_path / f"{n}.jsonl", tmp_path / f"{n}.h5")
+    best: dict[str, Any] = {}
+    for r in records:
+        rank = (r.outcome != "void", r.attempt, r.started)
+        old = best.get(r.trial.key)
+        if old is None or rank > (old.outcome != "void", old.attempt, old.started):
+            best[r.trial.key] = r
+    found = read_records(tmp_path)
+    order = sorted(best.values(), key=lambda r: (r.trial.uid, r.trial.index, r.trial.policy))
+    assert [t.key for t in found.trials()] == [r.trial.key for r in order]
+    assert found.columns["started"].tolist() == [r.started for r in order]
+    valid = sum(r.outcome != "void" for r in records)
+    assert len(found.duplicates) == valid - sum(r.outcome != "void" for r in order)
+    assert found.superseded == len(records) - len(order) - len(found.duplicates)
+    assert {r.trial.key: r.started for r in found} == {r.trial.key: r.started for r in order}
+    assert found.find("t.py:test_1", 2)
+
+
+def test_empty_places(tmp_path: Path) -> None:
+    assert len(read_records(tmp_path)) == 0
+    assert list(read_records(tmp_path)) == []
+    with pytest.raises(UserError, match="no such directory"):
+        read_records(tmp_path / "nowhere")
+    Journal(tmp_path / "a.jsonl").close()
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    assert len(read_records(tmp_path)) == 0
+    assert np.array_equal(read_columns(tmp_path / "a.h5")["index"], [])
+    with pytest.raises(FileNotFoundError):
+        seal(tmp_path / "none.jsonl", tmp_path / "b.h5")
+    assert sorted(os.listdir(tmp_path)) == ["a.h5"]
