@@ -22,8 +22,8 @@ class ToolCall:
 class Turn:
     """One assistant turn, interpreted.
 
-    `problems` counts what the interpreter noticed: call_in_thinking, bad_arguments, unknown_tool, unterminated_thinking,
-    truncated.
+    `problems` counts what the interpreter noticed: call_in_thinking, bad_arguments, unknown_tool,
+    unterminated_thinking, truncated.
     """
 
     reasoning: str = ""

@@ -1,0 +1,234 @@
+"""One vLLM replica on this node: started on a free loopback port, proved by a real completion, always stopped.
+
+Ready means that one completion came back while the process was alive: ``/health`` and ``/v1/models`` answer before the
+engine can. A process that dies ends the wait at once, with its last log lines. The port is held by a bound socket until
+the server listens on it (both set SO_REUSEPORT), so no other program of the node can take it in between.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from stateward.cluster.services.vllm_metadata import is_cpu_build, metadata_environment
+from stateward.cluster.services.vllm_process import PARENT_PIPE
+from stateward.config import ServeConfig
+from stateward.errors import SystemFault, UserError
+
+MODEL_NAME = "policy"  # what clients call the model; a path would tell them where it lies
+_LOG_LINES = 25
+_STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmServer:
+    """A server that has answered. `base_url` ends in ``/v1``; `api_key` is random and known to this process alone."""
+
+    base_url: str
+    api_key: str
+    pid: int
+    log: Path
+    startup_seconds: float
+
+
+@contextlib.contextmanager
+def serve(
+    model: Path, config: ServeConfig, *, max_model_len: int, log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[VllmServer]:
+    """Serve `model` for the length of the block.
+
+    Args:
+        max_model_len: tokens of prompt and response together.
+        log: file that gets the server's output, appended.
+        environment: added to the server's environment, over everything that is set here.
+
+    Raises:
+        UserError: `model` is no checkpoint directory.
+        SystemFault("sampler"): the server died or did not answer within `config.startup_seconds`.
+    """
+    if not (model / "config.json").is_file():
+        raise UserError(
+            f"{model} is not a checkpoint directory",
+            "it holds no config.json",
+            "set policy.model to a directory in Hugging Face format",
+        )
+    log.parent.mkdir(parents=True, exist_ok=True)
+    key = secrets.token_urlsafe(32)
+    started = time.monotonic()
+    with (
+        tempfile.TemporaryDirectory(prefix="sw-vllm-") as scratch,
+        _held_port() as port,
+        _parent_pipe() as pipe,
+        log.open("ab") as output,
+    ):
+        offset = output.tell()
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "stateward.cluster.services.vllm_process",
+                *serve_arguments(model, config, max_model_len, port),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            pass_fds=(pipe,),
+            start_new_session=True,
+            env={
+                **os.environ,
+                **_environment(Path(scratch)),
+                "VLLM_API_KEY": key,
+                PARENT_PIPE: str(pipe),
+                **(environment or {}),
+            },
+        )
+        try:
+            base_url = f"http://127.0.0.1:{port}/v1"
+            _wait_until_ready(process, base_url, key, config.startup_seconds, log, offset)
+            yield VllmServer(
+                base_url=base_url,
+                api_key=key,
+                pid=process.pid,
+                log=log,
+                startup_seconds=time.monotonic() - started,
+            )
+        finally:
+            _stop(process)
+
+
+def serve_arguments(model: Path, config: ServeConfig, max_model_len: int, port: int) -> list[str]:
+    """The arguments of ``vllm serve`` (0.27 and 0.32). The key is not among them: other users can read them."""
+    flags: dict[str, Any] = {
+        "host": "127.0.0.1",
+        "port": port,
+        "served-model-name": MODEL_NAME,
+        "max-model-len": max_model_len,
+        "dtype": config.dtype,
+        "tensor-parallel-size": config.tensor_parallel,
+        "max-num-seqs": config.max_num_seqs,
+        "max-num-batched-tokens": config.max_num_batched_tokens,
+        "enable-prefix-caching": config.enable_prefix_caching,
+        "enforce-eager": config.enforce_eager,
+        "enable-prompt-tokens-details": True,  # cached tokens in the usage
+        "generation-config": "auto",
+    }
+    if not is_cpu_build():
+        flags["gpu-memory-utilization"] = config.gpu_memory_utilization
+    flags |= config.extra
+    out = ["serve", str(model)]
+    for name, value in flags.items():
+        if value is True:
+            out.append(f"--{name}")
+        elif value is False:
+            out.append(f"--no-{name}")
+        else:
+            out += [f"--{name}", str(value)]
+    return out
+
+
+def _environment(scratch: Path) -> dict[str, str]:
+    """Variables for the server. Those of the CPU build give way to what the user has set."""
+    fixed = {
+        "HF_HUB_OFFLINE": "1",  # everything is read from the checkpoint directory
+        "VLLM_NO_USAGE_STATS": "1",
+        "PYTHONUNBUFFERED": "1",  # the last log lines of a process that dies
+        **metadata_environment(scratch),
+    }
+    if not is_cpu_build():
+        return fixed
+    chosen = {
+        "VLLM_TARGET_DEVICE": "cpu",
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding needs NUMA calls that containers often forbid
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    return fixed | {name: os.environ.get(name, value) for name, value in chosen.items()}
+
+
+@contextlib.contextmanager
+def _held_port() -> Iterator[int]:
+    """A loopback port that is bound, but not listened on, for the length of the block."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@contextlib.contextmanager
+def _parent_pipe() -> Iterator[int]:
+    """The read end of a pipe whose write end closes with this process."""
+    read, write = os.pipe()
+    try:
+        yield read
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def _wait_until_ready(
+    process: subprocess.Popen[bytes], base_url: str, key: str, seconds: float, log: Path, offset: int
+) -> None:
+    deadline = time.monotonic() + seconds
+    with httpx.Client(
+        base_url=base_url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0, trust_env=False
+    ) as client:
+        last = "it never listened"
+        while time.monotonic() < deadline:
+            try:
+                # Waiting for the process to end is the pause between two tries.
+                status = process.wait(_POLL_SECONDS)
+            except subprocess.TimeoutExpired:
+                pass
+            else:
+                raise SystemFault("sampler", f"vLLM {_ended(status)} before it was ready{_tail(log, offset)}")
+            try:
+                answer = client.post("/completions", json={"prompt": [1], "max_tokens": 1, "temperature": 0})
+            except httpx.TransportError as error:
+                last = f"{type(error).__name__}: {error}"
+                continue
+            if answer.is_success and answer.json()["usage"]["completion_tokens"] == 1 and process.poll() is None:
+                return
+            last = f"HTTP {answer.status_code}: {answer.text[:300]}"
+            if answer.status_code in (400, 401, 404, 422):
+                raise SystemFault("sampler", f"vLLM refused its first completion: {last}{_tail(log, offset)}")
+    raise SystemFault("sampler", f"vLLM was not ready after {seconds:g} s ({last}){_tail(log, offset)}")
+
+
+def _ended(status: int) -> str:
+    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+
+
+def _tail(log: Path, offset: int) -> str:
+    """The last lines that this server wrote, and where the rest is."""
+    with log.open("rb") as file:
+        file.seek(offset)
+        lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+    return "; the last lines of its log:\n" + "\n".join(f"  | {line}" for line in lines) + f"\n  all of it: {log}"
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the server's process group: politely, then by force. Its engine processes are in the same group."""
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_SECONDS)
+    # Engine processes may be left when the server is not.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()

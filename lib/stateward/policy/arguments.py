@@ -1,0 +1,92 @@
+"""Arguments of tool calls against the tool's JSON schema.
+
+vLLM's parsers type an argument by the ``type``, ``enum`` and ``anyOf`` of its schema and do not follow ``$ref``, so a
+nested model would stay a JSON string. `inline_refs` writes the definitions out before the parser sees the schema.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_COMBINATIONS = ("anyOf", "oneOf", "allOf")
+
+
+def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`schema` with local references (``#/$defs/...``) replaced by what they point to.
+
+    A reference inside its own definition stays as it is: a recursive type cannot be written out.
+    """
+    if "$ref" not in str(schema):
+        return dict(schema)
+    out = _inline(schema, schema, ())
+    assert isinstance(out, dict)
+    out.pop("$defs", None) if "$ref" not in str({k: v for k, v in out.items() if k != "$defs"}) else None
+    return out
+
+
+def declared_types(schema: Any) -> frozenset[str]:
+    """JSON types that a property's schema allows; empty if it does not say."""
+    if not isinstance(schema, Mapping):
+        return frozenset()
+    found: set[str] = set()
+    kind = schema.get("type")
+    found.update([kind] if isinstance(kind, str) else [k for k in kind or () if isinstance(k, str)])
+    values = [*schema.get("enum", ()), *([schema["const"]] if "const" in schema else [])]
+    found.update(_type_of(value) for value in values)
+    for combination in _COMBINATIONS:
+        for choice in schema.get(combination, ()):
+            found |= declared_types(choice)
+    return frozenset(found)
+
+
+def unreadable(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
+    """One sentence for each argument whose text could not be read as any type that its schema declares.
+
+    Only what stayed text is judged; whether a value is allowed is for the tool to say.
+    """
+    properties = schema.get("properties")
+    if not isinstance(properties, Mapping):
+        return []
+    problems = []
+    for name, value in arguments.items():
+        types = declared_types(properties.get(name))
+        if isinstance(value, str) and types and "string" not in types:
+            shown = value if len(value) <= 80 else value[:80] + "…"
+            problems.append(f"argument {name!r} must be {' or '.join(sorted(types))}, got {shown!r}")
+    return problems
+
+
+def _inline(node: Any, root: Mapping[str, Any], open_refs: tuple[str, ...]) -> Any:
+    if isinstance(node, list):
+        return [_inline(item, root, open_refs) for item in node]
+    if not isinstance(node, Mapping):
+        return node
+    reference = node.get("$ref")
+    if isinstance(reference, str) and reference not in open_refs:
+        target = _lookup(reference, root)
+        if target is not None:
+            merged = {**target, **{k: v for k, v in node.items() if k != "$ref"}}
+            return _inline(merged, root, (*open_refs, reference))
+    return {key: value if key == "$defs" else _inline(value, root, open_refs) for key, value in node.items()}
+
+
+def _lookup(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    node: Any = root
+    if not reference.startswith("#/"):
+        return None
+    for part in reference[2:].split("/"):
+        key = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(node, Mapping) or key not in node:
+            return None
+        node = node[key]
+    return node if isinstance(node, Mapping) else None
+
+
+def _type_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    for kind, name in ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "string"), (list, "array")):
+        if isinstance(value, kind):
+            return name
+    return "object"

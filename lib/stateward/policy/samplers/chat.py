@@ -1,0 +1,127 @@
+"""Any OpenAI-compatible chat endpoint: the simulated user, the judge, or an API model as the policy."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from types import TracebackType
+from typing import Any
+
+from stateward.config import EndpointConfig
+from stateward.errors import SystemFault, UserError
+from stateward.outcome import Usage
+from stateward.policy.samplers.http import Retry, open_client, post_json
+from stateward.policy.turn import Sample, ToolCall, Turn
+
+#: Fields of a message that an endpoint may refuse; reasoning is a model's own and is not sent back.
+_SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
+
+
+class ChatSampler:
+    """A `ChatModel` behind a chat endpoint; an async context manager that owns the connection.
+
+    Args:
+        config: where it is and how it samples; the key is read from the environment variable it names.
+        kind: of the fault that is raised when it fails: ``sampler``, ``user`` or ``judge``.
+
+    Raises:
+        UserError: no address or model is given, or the key's environment variable is not set.
+    """
+
+    def __init__(self, config: EndpointConfig, *, kind: str = "sampler", retry: Retry | None = None) -> None:
+        if not config.base_url or not config.model:
+            raise UserError(
+                f"a chat endpoint needs base_url and model; got {config.base_url!r} and {config.model!r}",
+                do="set both under the endpoint, e.g. base_url=http://host:8000/v1 model=NAME",
+            )
+        key = os.environ.get(config.api_key_env, "") if config.api_key_env else ""
+        if config.api_key_env and not key:
+            raise UserError(
+                f"the environment variable {config.api_key_env} is not set",
+                f"the endpoint {config.base_url} takes its key from it",
+                f"export {config.api_key_env}=… in the shell that submits",
+            )
+        self._client = open_client(config.base_url, key)
+        self._config, self._kind = config, kind
+        self._retry = retry or Retry(attempts=config.max_retries + 1, deadline_seconds=config.timeout_seconds)
+
+    async def __aenter__(self) -> ChatSampler:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.aclose()
+
+    async def chat(
+        self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]] | None = None, max_tokens: int, seed: int
+    ) -> Sample:
+        """One answer as an interpreted turn, without token ids. Raises SystemFault of the endpoint's kind."""
+        payload: dict[str, Any] = {
+            "model": self._config.model,
+            "messages": [_wire(message) for message in messages],
+            "temperature": self._config.temperature,
+            "max_tokens": max_tokens,
+            "seed": seed,
+            **({"tools": tools} if tools else {}),
+        }
+        body = await post_json(self._client, "chat/completions", payload, retry=self._retry, kind=self._kind)
+        try:
+            choice = body["choices"][0]
+            message, finish = choice["message"], choice.get("finish_reason") or "stop"
+        except (KeyError, IndexError, TypeError) as error:
+            raise SystemFault(self._kind, f"the endpoint's answer has no choices: {json.dumps(body)[:300]}") from error
+        if finish == "content_filter":
+            raise SystemFault(self._kind, "the endpoint's content filter cut the answer")
+        return Sample(
+            finish="length" if finish == "length" else "stop", usage=_usage(body), turn=_turn(message, finish)
+        )
+
+
+def _wire(message: dict[str, Any]) -> dict[str, Any]:
+    out = {key: message[key] for key in _SENT if message.get(key) is not None}
+    out.setdefault("content", "")
+    if calls := out.pop("tool_calls", None):
+        out["tool_calls"] = [_wire_call(call) for call in calls]
+    return out
+
+
+def _wire_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = dict(call["function"])
+    if not isinstance(function.get("arguments"), str):
+        function["arguments"] = json.dumps(function.get("arguments") or {}, ensure_ascii=False)
+    return {**call, "function": function}
+
+
+def _turn(message: dict[str, Any], finish: str) -> Turn:
+    problems: Counter[str] = Counter()
+    calls = []
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        name, raw = function.get("name") or "", function.get("arguments") or "{}"
+        try:
+            value = json.loads(raw) if isinstance(raw, str) else raw
+            error = "" if isinstance(value, dict) else f"the arguments of {name} must be an object, got {raw!r}"
+        except json.JSONDecodeError as bad:
+            value, error = {}, f"the arguments of {name} are not valid JSON: {bad}"
+        problems["bad_arguments"] += bool(error)
+        calls.append(ToolCall(id=call.get("id") or "", name=name, arguments={} if error else value, error=error))
+    problems["truncated"] += finish == "length"
+    return Turn(
+        reasoning=message.get("reasoning_content") or message.get("reasoning") or "",
+        text=message.get("content") or "",
+        calls=tuple(calls),
+        problems=dict(+problems),
+    )
+
+
+def _usage(body: dict[str, Any]) -> Usage:
+    usage = body.get("usage") or {}
+    return Usage(
+        requests=1,
+        prompt=usage.get("prompt_tokens") or 0,
+        cached=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+        completion=usage.get("completion_tokens") or 0,
+        reasoning=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+    )

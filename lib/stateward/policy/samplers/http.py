@@ -1,0 +1,101 @@
+"""One HTTP request with retries, back-off and a total deadline, for the samplers that talk to a server.
+
+Retried: connection loss, 408, 409, 425, 429 and 5xx. Anything else is a mistake of ours or of the configuration, and
+retrying would only hide it. A sampling request changes nothing on the server, so sending it twice is harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from stateward.errors import SystemFault
+
+_RETRIED = frozenset({408, 409, 425, 429})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """How long to go on. Waits double from `first_wait` to `longest_wait` seconds, each with up to 50 % of jitter."""
+
+    attempts: int = 7
+    deadline_seconds: float = 900.0  # over all attempts and waits
+    first_wait: float = 0.5
+    longest_wait: float = 30.0
+
+    def wait(self, attempt: int, retry_after: str | None) -> float:
+        """Seconds before attempt number `attempt` + 1; a server's Retry-After in seconds is honoured."""
+        planned = min(self.longest_wait, self.first_wait * 2.0 ** (attempt - 1)) * random.uniform(1.0, 1.5)
+        try:
+            return max(planned, min(float(retry_after or 0.0), self.longest_wait))
+        except ValueError:  # an HTTP date; the planned wait will do
+            return planned
+
+
+async def post_json(
+    client: httpx.AsyncClient, path: str, payload: dict[str, Any], *, retry: Retry, kind: str
+) -> dict[str, Any]:
+    """POST `payload` and return the JSON object of the answer.
+
+    Args:
+        kind: of the fault that is raised: ``sampler``, ``user`` or ``judge``.
+
+    Raises:
+        SystemFault(kind): the server refused, or nothing came back within the attempts and the deadline.
+    """
+    started, last = time.monotonic(), "no attempt was made"
+    for attempt in range(1, retry.attempts + 1):
+        left = retry.deadline_seconds - (time.monotonic() - started)
+        if left <= 0:
+            break
+        retry_after = None
+        try:
+            async with asyncio.timeout(left):
+                response = await client.post(path, json=payload)
+        except TimeoutError:
+            last = f"no answer within {retry.deadline_seconds:g} s"
+            break
+        except httpx.TransportError as error:
+            last = f"{type(error).__name__}: {error}"
+        else:
+            if response.is_success:
+                return _object(response, kind)
+            last = f"HTTP {response.status_code}: {response.text[:500]}"
+            if response.status_code not in _RETRIED and response.status_code < 500:
+                raise SystemFault(kind, f"{client.base_url}{path.lstrip('/')} refused the request: {last}")
+            retry_after = response.headers.get("retry-after")
+        if attempt < retry.attempts:
+            left = retry.deadline_seconds - (time.monotonic() - started)
+            await asyncio.sleep(min(retry.wait(attempt, retry_after), max(left, 0.0)))
+    spent = time.monotonic() - started
+    raise SystemFault(
+        kind, f"{client.base_url}{path.lstrip('/')} failed after {attempt} attempts in {spent:.1f} s: {last}"
+    )
+
+
+def open_client(base_url: str, api_key: str, *, connections: int = 512) -> httpx.AsyncClient:
+    """A client whose only time limit is that of the connection; `post_json` bounds the rest."""
+    return httpx.AsyncClient(
+        base_url=base_url.rstrip("/") + "/",
+        headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+        timeout=httpx.Timeout(None, connect=20.0),
+        limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
+        trust_env=False,  # a proxy of the site must not see a request for this node
+    )
+
+
+def _object(response: httpx.Response, kind: str) -> dict[str, Any]:
+    try:
+        body = response.json()
+    except ValueError:
+        body = None
+    if not isinstance(body, dict):
+        raise SystemFault(
+            kind, f"{response.url} answered with something that is no JSON object: {response.text[:200]!r}"
+        )
+    return body
