@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import resource
 import signal
 from pathlib import Path
@@ -83,32 +82,30 @@ def test_zeros_after_a_crash_count_as_a_torn_line(tmp_path: Path) -> None:
         assert (journal.rows, journal.torn) == (1, 1)
 
 
-def _hold(path: Path, ready: Any, go: Any) -> None:
+def _hold(path: Path, pipe: Any) -> None:
     with Journal(path) as journal:
         journal.append({"n": 0})
-        ready.set()
-        go.wait()
+        pipe.send("ready")
+        signal.pause()
 
 
 def test_a_second_writer_is_refused_and_a_dead_one_is_not(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    context = multiprocessing.get_context("fork")
-    ready, go = context.Event(), context.Event()
-    process = context.Process(target=_hold, args=(path, ready, go))
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_hold, args=(path, there))
     process.start()
+    there.close()
     try:
-        assert ready.wait(60)
+        assert here.recv() == "ready"
         with pytest.raises(UserError, match="another process") as caught:
             Journal(path)
         assert "one writer" in caught.value.why
         assert caught.value.do
-        os.kill(process.pid or 0, signal.SIGKILL)
-        process.join(60)
-        with Journal(path) as journal:
-            assert journal.rows == 1
     finally:
-        go.set()
+        process.kill()
         process.join(60)
+    with Journal(path) as journal:
+        assert journal.rows == 1
 
 
 def test_a_full_disk_leaves_no_torn_line(tmp_path: Path) -> None:

@@ -80,31 +80,30 @@ def test_a_continued_shard_takes_up_new_records(tmp_path: Path, make_record: Any
     assert [r.outcome for r in found] == ["pass", "pass"]
 
 
-def _seal_slowly(folder: Path, started: Any) -> None:
+def _seal_slowly(folder: Path, pipe: Any) -> None:
     import stateward.store.shard as shard_module
 
-    real = shard_module.row_columns
-
-    def slow(row: Any) -> Any:
-        started.set()
+    def stop(row: Any) -> Any:
+        pipe.send("started")
         signal.pause()
-        return real(row)
 
-    shard_module.row_columns = slow
+    shard_module.row_columns = stop
     seal(folder / "a.jsonl", folder / "a.h5")
 
 
 def test_a_killed_sealing_leaves_the_journal(tmp_path: Path, make_record: Any) -> None:
     write(tmp_path / "a.jsonl", make_record())
-    context = multiprocessing.get_context("fork")
-    started = context.Event()
-    process = context.Process(target=_seal_slowly, args=(tmp_path, started))
+    here, there = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_seal_slowly, args=(tmp_path, there))
     process.start()
-    assert started.wait(60)
-    with pytest.raises(UserError):  # nobody else may seal or write meanwhile
-        seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
-    os.kill(process.pid or 0, signal.SIGKILL)
-    process.join(60)
+    there.close()
+    try:
+        assert here.recv() == "started"
+        with pytest.raises(UserError):  # nobody else may seal or write meanwhile
+            seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    finally:
+        process.kill()
+        process.join(60)
     assert len(read_records(tmp_path)) == 1
     seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
     assert sorted(os.listdir(tmp_path)) == ["a.h5"]
