@@ -7,7 +7,7 @@ Everything lies under DIR: configuration, munge's key and socket, state, logs, M
 It runs as root or as an ordinary user; as a user, all jobs are that user's. Needs Debian's packages munge, slurmctld,
 slurmd, slurm-client and, for accounting, slurmdbd, mariadb-server-core and mariadb-client-core.
 
-The scheduler's intervals are set so that a heterogeneous job, which only the backfill scheduler starts, starts in a second.
+The scheduler's intervals are short, so that a heterogeneous job, which only backfill starts, starts in a second.
 """
 
 from __future__ import annotations

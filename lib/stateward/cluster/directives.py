@@ -1,0 +1,66 @@
+"""`#SBATCH` lines from a role. One table of valid names is the single source; a wrong one is told the right ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from stateward.errors import UserError, nearest
+
+if TYPE_CHECKING:
+    from stateward.cluster.profile import ClusterProfile, Role
+
+#: Long options of sbatch (Slurm 22.05 and later) that make sense in a component of ours. What stateward decides itself
+#: (job name, output, array, dependency, signal, requeue) is not among them.
+DIRECTIVES = frozenset({
+    "account", "acctg-freq", "batch", "begin", "bb", "bbf", "clusters", "comment", "constraint", "contiguous",
+    "cores-per-socket", "core-spec", "cpu-freq", "cpus-per-gpu", "cpus-per-task", "deadline", "delay-boot",
+    "distribution", "exclude", "exclusive", "gid", "gpu-bind", "gpu-freq", "gpus", "gpus-per-node",
+    "gpus-per-socket", "gpus-per-task", "gres", "gres-flags", "hint", "licenses", "mail-type", "mail-user",
+    "mcs-label", "mem", "mem-bind", "mem-per-cpu", "mem-per-gpu", "mincpus", "network", "nice", "nodefile",
+    "nodelist", "nodes", "no-kill", "ntasks", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-node",
+    "ntasks-per-socket", "overcommit", "oversubscribe", "partition", "power", "prefer", "priority", "profile", "qos",
+    "reboot", "reservation", "sockets-per-node", "spread-job", "switches", "thread-spec", "threads-per-core", "time",
+    "time-min", "tmp", "uid", "use-min-nodes", "wait-all-nodes", "wckey", "x11",
+})  # fmt: skip
+
+
+def check_directives(names: Mapping[str, Any], *, where: str) -> None:
+    """Refuse an unknown directive by name, with the nearest valid one."""
+    for name in names:
+        if name not in DIRECTIVES:
+            raise UserError(f"{where}: {name!r} is not an sbatch directive", do=nearest(name, DIRECTIVES))
+
+
+def role_directives(profile: ClusterProfile, role: Role, *, tasks_per_node: int = 1) -> dict[str, Any]:
+    """Every directive of one job or component. None is left to a site's default, which differs between sites."""
+    out: dict[str, Any] = {
+        "partition": role.partition,
+        "nodes": role.nodes,
+        "ntasks-per-node": tasks_per_node,
+        "cpus-per-task": role.cpus // tasks_per_node,
+        "mem": f"{role.memory_gb}G" if role.memory_gb else 0,
+        "time": role.time,
+    }
+    if profile.account:
+        out["account"] = profile.account
+    if role.gpus:
+        kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
+        name, prefix = ("gres", "gpu:") if profile.gpu_request == "gres" else ("gpus-per-node", "")
+        out[name] = f"{prefix}{kind}{role.gpus}"
+    if role.qos:
+        out["qos"] = role.qos
+    if role.constraint:
+        out["constraint"] = role.constraint
+    if role.exclusive:
+        out["exclusive"] = True
+    return {**out, **role.extra}
+
+
+def sbatch_lines(directives: Mapping[str, Any]) -> list[str]:
+    """``#SBATCH --name=value`` lines; True is a flag, False and None are left out."""
+    return [
+        f"#SBATCH --{name}" if value is True else f"#SBATCH --{name}={value}"
+        for name, value in directives.items()
+        if value is not None and value is not False
+    ]

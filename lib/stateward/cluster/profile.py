@@ -1,0 +1,105 @@
+"""A cluster as its users see it: partitions, resources a role, limits. Read from ``configs/cluster/NAME.yaml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from stateward.cluster.directives import check_directives
+from stateward.errors import UserError, nearest
+
+
+@dataclass(kw_only=True)
+class Role:
+    """What one kind of job asks of the cluster, per node."""
+
+    partition: str = "???"  # always written: a component without one lands in the default partition and pends for ever
+    nodes: int = 1
+    cpus: int = 8  # per node
+    memory_gb: int = 32  # per node; 0: all of the node's memory
+    gpus: int = 0  # per node
+    time: str = "12:00:00"  # [days-]hours:minutes:seconds
+    qos: str = ""
+    constraint: str = ""
+    exclusive: bool = False
+    extra: dict[str, Any] = field(default_factory=dict)  # further sbatch directives, long names without dashes
+
+
+@dataclass(kw_only=True)
+class ContainerConfig:
+    """The Apptainer image that stages run in; without `image` the active environment is used."""
+
+    image: str = ""
+    binds: list[str] = field(default_factory=list)  # SOURCE[:TARGET[:ro]]
+    command: str = "apptainer"
+
+
+@dataclass(kw_only=True)
+class ClusterProfile:
+    """One cluster.
+
+    Roles: `service` (Ray head, driver, Typesense), `train` (Ray workers), `sample` (probe and evaluation arrays, one vLLM
+    replica an array task), `small` (merge, report).
+    """
+
+    name: str = "???"
+    account: str = ""
+    gpu_request: str = "gres"  # gres: --gres=gpu:TYPE:N | gpus-per-node: --gpus-per-node=TYPE:N
+    gpu_type: str = ""
+    service: Role = field(default_factory=Role)
+    train: Role = field(default_factory=Role)
+    sample: Role = field(default_factory=Role)
+    small: Role = field(default_factory=Role)
+    max_array_tasks: int = 0  # sites cap jobs per user; 0: no cap of ours
+    array_concurrency: int = 0  # array tasks at a time over all chunks; 0: as many as there are
+    signal_seconds: int = 300  # USR1 reaches the batch script this long before the time limit, and up to 60 s earlier
+    max_restarts: int = 10
+    modules: list[str] = field(default_factory=list)
+    setup: list[str] = field(default_factory=list)  # shell lines that make `python` the right one
+    network_interface: str = (
+        ""  # of Ray, NCCL and gloo; "": the default route's; "loopback": all nodes are this machine
+    )
+    scratch: str = "/tmp"  # node-local, private below a folder per job
+    container: ContainerConfig = field(default_factory=ContainerConfig)
+
+
+def load_profile(path: Path | str) -> ClusterProfile:
+    """Read and check a profile.
+
+    Raises:
+        UserError: no such file, an unknown or mistyped key, a missing partition, an unknown sbatch directive.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UserError(f"{path}: no such cluster profile", do="copy configs/cluster/practice.yaml and adapt it")
+    try:
+        node = OmegaConf.load(path)
+    except yaml.YAMLError as error:
+        raise UserError(f"{path} is not valid YAML", str(error)) from error
+    if not isinstance(node, DictConfig):
+        raise UserError(f"{path} holds a list", "a profile is a mapping", "see configs/cluster/practice.yaml")
+    schema = OmegaConf.structured(ClusterProfile)
+    try:
+        merged = OmegaConf.merge(schema, node)
+    except ConfigKeyError as error:
+        key = str(error.full_key or error.key)
+        valid = OmegaConf.select(schema, key.rpartition(".")[0]) if "." in key else schema
+        raise UserError(f"{path}: unknown key {key!r}", do=nearest(key.rpartition(".")[2], map(str, valid))) from error
+    except OmegaConfBaseException as error:
+        raise UserError(f"{path}: {error.full_key or 'value'} does not fit", str(error).splitlines()[0]) from error
+    missing = sorted(str(key) for key in OmegaConf.missing_keys(merged))
+    if missing:
+        raise UserError(f"{path}: no value for {', '.join(missing)}", "these have no default", "add them to the file")
+    profile = cast(ClusterProfile, OmegaConf.to_object(merged))
+    for name in ("service", "train", "sample", "small"):
+        check_directives(getattr(profile, name).extra, where=f"{path}: {name}.extra")
+    if profile.gpu_request not in ("gres", "gpus-per-node"):
+        raise UserError(
+            f"{path}: gpu_request={profile.gpu_request!r}", do=nearest(profile.gpu_request, ["gres", "gpus-per-node"])
+        )
+    return profile

@@ -1,0 +1,84 @@
+"""The few questions that are put to Slurm, each with a constant number of controller calls.
+
+What Slurm says is a hint: a job's markers and journals on disk are the truth about what it did.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stateward.errors import UserError
+
+#: States in which a job still may run or runs.
+ACTIVE = frozenset(
+    {"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED", "RESIZING", "STAGE_OUT"}
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueuedJob:
+    """One line of the queue. `job` is the id as a person types it: ``12``, ``12_3``, ``12+1``."""
+
+    job: str
+    state: str
+    reason: str
+    name: str
+
+
+def run_client(*command: str, env: Mapping[str, str] | None = None) -> str:
+    """Output of a Slurm client.
+
+    Raises:
+        UserError: the client is not installed, or refused; the text is Slurm's own.
+    """
+    if shutil.which(command[0], path=None if env is None else env.get("PATH")) is None:
+        raise UserError(f"{command[0]} is not on PATH", "there is no Slurm here", "call this on a login node")
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=None if env is None else dict(env))
+    if done.returncode:
+        raise UserError(
+            f"{command[0]} refused: {(done.stderr or done.stdout).strip()}", f"it was called as {' '.join(command)}"
+        )
+    return done.stdout
+
+
+def submit(script: Path, *arguments: str) -> str:
+    """Hand a batch script to sbatch; the id of the job, or of a heterogeneous job's first component."""
+    answer = run_client("sbatch", "--parsable", *arguments, str(script))
+    return answer.strip().split(";")[0]
+
+
+def queue(jobs: Iterable[str]) -> list[QueuedJob]:
+    """What of these jobs is in the queue, array tasks listed one by one. One controller call.
+
+    Jobs that Slurm has forgotten are absent; that says nothing about how they ended.
+    """
+    ids = ",".join(sorted({job.split("_")[0].split("+")[0] for job in jobs}))
+    if not ids:
+        return []
+    done = subprocess.run(
+        ["squeue", "--noheader", "--array", "--jobs", ids, "--format", "%i|%T|%r|%j"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # squeue refuses when it has forgotten every job that it is asked for.
+    if done.returncode and "Invalid job id" not in done.stderr:
+        raise UserError(f"squeue refused: {done.stderr.strip()}")
+    out = []
+    for line in done.stdout.splitlines():
+        job, state, reason, name = line.split("|", 3)
+        out.append(QueuedJob(job=job, state=state, reason=reason, name=name))
+    return out
+
+
+def max_array_size() -> int:
+    """MaxArraySize of the cluster: array indices must stay *below* it, and so must the size of one array."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_client("scontrol", "show", "config"), re.MULTILINE)
+    if found is None:
+        raise UserError("scontrol show config names no MaxArraySize", do="set max_array_tasks in the profile")
+    return int(found[1])

@@ -1,0 +1,74 @@
+"""A real Slurm on this machine for the tests of this folder, started once and ended at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.cluster.profile import ClusterProfile, load_profile
+
+ROOT = Path(__file__).parents[2]
+
+
+def free_port_base() -> int:
+    """A base whose first ports nobody holds. Below the ephemeral range, so that no client takes one meanwhile."""
+    for base in range(20_000, 31_000, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", base + 17))
+            except OSError:
+                continue
+            return base
+    pytest.fail("no free block of ports")
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[OneMachineSlurm]:
+    missing = [name for name in ("slurmctld", "slurmd", "munged") if not shutil.which(name, path="/usr/sbin:/usr/bin")]
+    if missing:
+        pytest.skip(f"no Slurm on this machine: {', '.join(missing)} not installed (make system)")
+    folder = Path(tempfile.mkdtemp(prefix="ps-"))
+    folder.chmod(0o755)
+    cluster = OneMachineSlurm(root=folder, port_base=free_port_base(), accounting=bool(shutil.which("mariadbd")))
+    try:
+        cluster.up()
+        yield cluster
+    finally:
+        cluster.down()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def on_cluster(slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:
+    """This process as a login node of the cluster."""
+    for name in [n for n in os.environ if n.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
+    monkeypatch.setenv("PATH", slurm.env["PATH"])
+    return slurm
+
+
+@pytest.fixture
+def profile() -> ClusterProfile:
+    return load_profile(ROOT / "configs" / "cluster" / "practice.yaml")
+
+
+@pytest.fixture
+def until() -> Callable[..., None]:
+    """Wait for an event with a generous deadline."""
+
+    def wait(true: Callable[[], bool], seconds: float = 120.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < deadline, "not within its deadline"
+            time.sleep(0.1)
+
+    return wait
