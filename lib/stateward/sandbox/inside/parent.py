@@ -1,0 +1,94 @@
+"""The warm parent: a freshly executed process that imports a server's module once. Its forks are snapshots.
+
+Started as ``python -c '...; from stateward.sandbox.inside.parent import main; main(FD)'`` by the server's own
+interpreter. The first message is ``{"kind", "name", "argv", "scratch"}``; the answer ``{"ready": true, "tools": [...],
+"in_child": reason or ""}`` or ``{"ready": false}`` with ``not_forkable`` or ``cause``.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import gc
+import inspect
+import os
+import signal
+import socket
+import traceback
+from types import ModuleType
+from typing import Any, NoReturn
+
+from stateward.sandbox.inside import crossing, snapshot, wire
+from stateward.sandbox.inside.children import Children
+from stateward.sandbox.inside.locate import NotForkable, find_server, has_own_lifespan, load
+from stateward.sandbox.inside.session import Session
+
+_MESSAGE_LIMIT = 1 << 20
+#: Seconds that snapshots may take for their teardown; a little over `world.TEARDOWN_SECONDS`.
+_GRACE = 6.0
+
+
+def main(control_fd: int) -> NoReturn:
+    control = socket.socket(fileno=control_fd)
+    control.set_inheritable(False)
+    received = wire.receive(control, _MESSAGE_LIMIT)
+    if received is None:
+        os._exit(0)
+    order = received[0]
+    try:
+        module = load(order["kind"], order["name"], order["argv"])
+        server = find_server(module)
+        tools = asyncio.run(_warm_up(server))
+        if obstacles := crossing.obstacles(module, [control.fileno()]):
+            raise NotForkable("after the import there are " + " and ".join(obstacles))
+    except NotForkable as error:
+        wire.put(control, {"ready": False, "not_forkable": str(error)})
+        os._exit(0)
+    except BaseException:  # noqa: BLE001 - a module may raise anything, SystemExit included; it is the client's cause
+        wire.put(control, {"ready": False, "cause": traceback.format_exc(limit=-4)})
+        os._exit(1)
+    gc.collect()
+    gc.freeze()
+    wire.put(control, {"ready": True, "tools": tools, "in_child": _why_in_child(module, server), "pid": os.getpid()})
+
+    def child(_message: dict[str, Any], fds: list[int], scratch: str) -> NoReturn:
+        snapshot.run(module, server, fds, scratch)
+
+    Children(control, order["scratch"], child, farewell=signal.SIGTERM, grace=_GRACE).run()
+    os._exit(0)
+
+
+async def _warm_up(server: Any) -> list[dict[str, Any]]:
+    """List the tools in a session: what the SDK builds and imports at first use is then shared by every fork."""
+    async with Session(server) as session:
+        return await session.list_tools()
+
+
+def _why_in_child(module: ModuleType, server: Any) -> str:
+    if getattr(module, crossing.INIT_IN_CHILD, False):
+        return f"the module sets {crossing.INIT_IN_CHILD}"
+    if has_own_lifespan(server):
+        return "the server has a lifespan of its own"
+    if _init_wants_context(module):
+        return "its init asks for the session's Context"
+    return ""
+
+
+def _init_wants_context(module: ModuleType) -> bool:
+    """Whether the function registered as ``__reserved__init`` has a parameter annotated with the SDKs' Context.
+
+    Read from the source: each SDK version keeps the registered function somewhere else.
+    """
+    try:
+        tree = ast.parse(inspect.getsource(module))
+    except (OSError, TypeError, SyntaxError):
+        return False
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        names = [node.name, *(ast.unparse(decorator) for decorator in node.decorator_list)]
+        if not any("__reserved__init" in name for name in names):
+            continue
+        arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+        return any(a.annotation is not None and "Context" in ast.unparse(a.annotation) for a in arguments)
+    return False

@@ -1,0 +1,73 @@
+"""The inside of one world: a forked process that answers tool calls until its socket closes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import traceback
+from types import ModuleType
+from typing import Any, NoReturn
+
+from stateward.sandbox.inside import bounds, crossing, wire
+from stateward.sandbox.inside.session import Session, SessionError
+
+#: Seconds that a teardown may take once nobody waits for it any more.
+TEARDOWN_SECONDS = 5.0
+_MESSAGE_LIMIT = 1 << 28
+
+
+def run(module: ModuleType, server: Any, message: dict[str, Any], fds: list[int]) -> NoReturn:
+    """Called right after the fork. `message` holds the limits.
+
+    Where the world is initialised here (`graceful`), its end runs the teardown, if any, and the server's lifespan.
+    """
+    sock = socket.socket(fileno=fds[0])
+    try:
+        crossing.reseed()
+        crossing.run_hook(module, crossing.AFTER_FORK)
+        limits = message["limits"]
+        bounds.limit_resources(limits["memory_mb"], limits["cpu_seconds"], limits["file_mb"])
+        # Last, so that everything before may still use what it needs.
+        if not getattr(module, crossing.PROCESSES, False):
+            bounds.refuse_processes()
+    except Exception:  # noqa: BLE001 - the hook is the server's; its error is the cause that the client reports
+        wire.put(sock, {"ready": False, "cause": traceback.format_exc(limit=-3)})
+        os._exit(1)
+    asyncio.run(_serve(server, sock, message["graceful"], message["teardown"], limits["output_bytes"]))
+    os._exit(0)
+
+
+async def _serve(
+    server: Any, sock: socket.socket, graceful: bool, teardown: dict[str, Any] | None, output_bytes: int
+) -> None:
+    inbox: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+
+    def readable() -> None:
+        received = wire.receive(sock, _MESSAGE_LIMIT)
+        if received is None:
+            if not graceful:
+                os._exit(0)
+            loop.remove_reader(sock)
+        inbox.put_nowait(received[0] if received else None)
+
+    async with Session(server) as session:
+        loop = asyncio.get_running_loop()
+        loop.add_reader(sock, readable)
+        wire.put(sock, {"ready": True, "pid": os.getpid()})
+        while (message := await inbox.get()) is not None:
+            reply: dict[str, Any] = {"seq": message["seq"]}
+            try:
+                text, is_error = await session.call(message["tool"], message["arguments"])
+            except SessionError as error:
+                reply["fault"] = str(error)
+            else:
+                limit = message.get("limit", output_bytes)
+                size = len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
+                if size > limit:
+                    text = f"The tool's output of {size} bytes is over the limit of {limit}. Ask for less."
+                    is_error = True
+                reply |= {"text": text, "is_error": is_error}
+            wire.put(sock, reply)
+        if teardown is not None:
+            await asyncio.wait_for(session.call(teardown["tool"], teardown["arguments"]), TEARDOWN_SECONDS)

@@ -1,0 +1,82 @@
+"""The reserved tools of a server: which there are, their arguments, and what their answers mean."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from stateward.errors import SystemFault
+from stateward.sandbox.server import ServerSession
+
+INIT, STATE, TEARDOWN = "__reserved__init", "__reserved__geteffects", "__reserved__teardown"
+PREFIX = "__reserved__"
+_CAUSE_CHARACTERS = 2_000
+
+
+def call_of(
+    tools: list[dict[str, Any]], name: str, arguments: dict[str, Any], session_id: str
+) -> dict[str, Any] | None:
+    """The call ``{"tool", "arguments"}``, with `session_id` where declared; None if the server has no such tool."""
+    if not any(tool["name"] == name for tool in tools):
+        return None
+    if wants_session(tools, name):
+        arguments = {**arguments, "session_id": session_id}
+    return {"tool": name, "arguments": arguments}
+
+
+def wants_session(tools: list[dict[str, Any]], name: str) -> bool:
+    """Whether the tool declares a `session_id` argument."""
+    return any(
+        tool["name"] == name and "session_id" in ((tool["inputSchema"] or {}).get("properties") or {}) for tool in tools
+    )
+
+
+async def initialise(server: ServerSession, call: dict[str, Any] | None, deadline: float) -> dict[str, Any]:
+    """Make the init call in a world and return what it gave; ``{}`` if the server has none.
+
+    Raises:
+        SystemFault: "init" if it failed or took longer than `deadline` seconds.
+    """
+    if call is None:
+        return {}
+    try:
+        async with asyncio.timeout(deadline):
+            text, is_error = await server.call(call["tool"], call["arguments"])
+    except TimeoutError:
+        raise SystemFault("init", f"server {server.name!r}: init took longer than {deadline:g} s") from None
+    if is_error:
+        raise SystemFault("init", f"server {server.name!r}: {text[:_CAUSE_CHARACTERS]}")
+    return parse_init(server.name, text)
+
+
+def parse_init(server: str, text: str) -> dict[str, Any]:
+    """What init returned, without its status. The format's rule: ``{}`` or ``{"status": "ok", ...}``.
+
+    Raises:
+        SystemFault: "init" for any other answer.
+    """
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if value == {}:
+        return {}
+    if isinstance(value, dict) and value.pop("status", None) == "ok":
+        return value
+    raise SystemFault("init", f"server {server!r}: {INIT} answered {text[:_CAUSE_CHARACTERS]!r} instead of status ok")
+
+
+def parse_state(server: str, text: str, is_error: bool) -> dict[str, Any]:
+    """The state object; a server's error or an answer that is no JSON object is a fault of kind "sandbox"."""
+    if is_error:
+        raise SystemFault("sandbox", f"server {server!r}: {STATE} failed: {text[:_CAUSE_CHARACTERS]}")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise SystemFault(
+            "sandbox", f"server {server!r}: {STATE} answered {text[:_CAUSE_CHARACTERS]!r}, which is not a JSON object"
+        )
+    return value
