@@ -1,0 +1,140 @@
+"""Run one check to its verdict, inside the forked and confined process."""
+
+from __future__ import annotations
+
+import io
+import math
+import numbers
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+from stateward.grading.checkapi.context import TestContext, from_evidence
+from stateward.grading.checkapi.judge import Ask, Judge, JudgeFault
+from stateward.grading.fixtures import Fixtures
+
+_MAX_TEXT = 8_000  # characters of a message or a cause that are kept
+
+Verdict = dict[str, Any]
+
+
+class BoundedText(io.TextIOBase):
+    """Standard output of a check: keeps the first `limit` characters and counts the rest."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.kept, self.size, self.lost = limit, list[str](), 0, 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        part = text[: self.limit - self.size]
+        if part:
+            self.kept.append(part)
+            self.size += len(part)
+        self.lost += len(text) - len(part)
+        return len(text)
+
+    def text(self) -> str:
+        return "".join(self.kept) + (f"\n… {self.lost} more characters" if self.lost else "")
+
+
+def run_check(check: dict[str, Any], code: CodeType | None, evidence: dict[str, Any], ask: Ask, prints: int) -> Verdict:
+    """The verdict of `check` on `evidence`.
+
+    Args:
+        check: file, function, source, fixtures; code: `source` compiled, or None to compile it here.
+        ask: sends conversations to the judge.
+        prints: characters of printed text to keep.
+
+    Returns:
+        {"outcome", "reward", "failure", "kind", "cause", "prints", "metadata", "judge_answers"}.
+    """
+    output = BoundedText(prints)
+    sys.stdout = sys.stderr = output
+    context = from_evidence(evidence)
+    judge = Judge(ask)
+    verdict = _verdict(check, code, context, judge)
+    verdict.update(prints=output.text(), metadata=context.metadata, judge_answers=judge.asked)
+    return verdict
+
+
+def _verdict(check: dict[str, Any], code: CodeType | None, context: TestContext, judge: Judge) -> Verdict:
+    file = check["file"]
+    in_check = False
+    try:
+        function = _load(check, code)
+        with ExitStack() as stack:
+            fixtures = Fixtures(check["fixtures"], {"x": context, "judge": judge}, stack)
+            arguments = fixtures.arguments(function)
+            in_check = True
+            value = function(**arguments)
+    except AssertionError as error:
+        if not in_check:  # an assertion while the file is loaded says nothing about the episode
+            return _void(check, error)
+        line = _line(error.__traceback__, file)
+        message = str(error)[:_MAX_TEXT]
+        return _fail(0.0, {"file": file, "line": line, "text": _text(check, line), "message": message})
+    except JudgeFault as error:
+        return {"outcome": "void", "kind": "judge", "cause": str(error)[:_MAX_TEXT]}
+    except BaseException as error:  # noqa: BLE001 - whatever else a check raises, SystemExit included, is its fault
+        return _void(check, error)
+    return _of_value(value, check, function)
+
+
+def _load(check: dict[str, Any], code: CodeType | None) -> Callable[..., Any]:
+    module = ModuleType("stateward_check")
+    module.__file__ = check["file"]
+    sys.modules[module.__name__] = module  # dataclasses and pickle look a class's module up there
+    exec(code or compile(check["source"], check["file"], "exec"), module.__dict__)
+    function: Callable[..., Any] = module.__dict__[check["function"]]
+    return function
+
+
+def _of_value(value: Any, check: dict[str, Any], function: Callable[..., Any]) -> Verdict:
+    if value is None or value is True:
+        return {"outcome": "pass", "reward": 1.0}
+    if isinstance(value, numbers.Real):
+        reward = float(value)
+        if reward == 1.0:
+            return {"outcome": "pass", "reward": 1.0}
+        if 0.0 <= reward < 1.0:
+            line = function.__code__.co_firstlineno
+            message = f"the check returned {value!r}"
+            return _fail(reward, {"file": check["file"], "line": line, "text": _text(check, line), "message": message})
+        if math.isnan(reward):
+            return {"outcome": "void", "kind": "grader", "cause": "the check returned NaN"}
+    return {
+        "outcome": "void",
+        "kind": "grader",
+        "cause": f"the check returned {value!r:.200}; it must return nothing, a bool, or a reward from 0 to 1",
+    }
+
+
+def _fail(reward: float, failure: dict[str, Any]) -> Verdict:
+    return {"outcome": "fail", "reward": reward, "failure": failure}
+
+
+def _void(check: dict[str, Any], error: BaseException) -> Verdict:
+    line = _line(error.__traceback__, check["file"])
+    place = f" at {check['file']}:{line}: {_text(check, line)}" if line else ""
+    said = "".join(traceback.format_exception_only(error)).strip()
+    return {"outcome": "void", "kind": "grader", "cause": f"the check raised {said}{place}"[:_MAX_TEXT]}
+
+
+def _line(trace: TracebackType | None, file: str) -> int:
+    """The line of the innermost frame that belongs to the check's file; 0 when there is none."""
+    line = 0
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == file:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _text(check: dict[str, Any], line: int) -> str:
+    lines: Sequence[str] = check["source"].split("\n")
+    return lines[line - 1].strip() if 0 < line <= len(lines) else ""
