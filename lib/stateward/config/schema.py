@@ -98,6 +98,7 @@ class ProbeConfig:
     trials: int = 8  # n per task
     stop: str = "kept"  # kept: once the decision is certain | band: once the band is | bounded | fixed: always n
     bounded_error: float = 0.02  # of the `bounded` rule: largest share of decisions that may differ
+    population: list[float] = field(default_factory=lambda: [0.713, 0.682])  # Beta spread of tasks' success rates
     max_attempts: int = 3  # runs of one trial before a void is left standing
 
 
@@ -113,9 +114,34 @@ class BandConfig:
 
 
 @dataclass(kw_only=True)
+class FieldsConfig:
+    """Dotted names of the fields of JSONL written elsewhere: one trial a row, or counts a row if `passes` is given."""
+
+    uid: str = "uid"
+    success: str = "success"  # true/false, or a reward in [0, 1] that passes only at 1
+    system_error: str = "system_error"  # true or a text: the trial is void; may be absent from rows
+    domain: str = "domain"  # may be absent from rows
+    policy: str = "policy"  # may be absent from rows
+    trial: str = ""  # trial index; if given, a trial that stands there twice is refused
+    passes: str = ""  # count rows: passes and valid trials of one task
+    trials: str = ""
+
+
+@dataclass(kw_only=True)
+class ReferenceConfig:
+    """A stronger model must have solved a task at least `passes` of `trials` times."""
+
+    inputs: list[str] = field(default_factory=list)  # its run directories or JSONL; empty: no gate
+    passes: int = 1
+    trials: int = 4
+
+
+@dataclass(kw_only=True)
 class CurateConfig:
     bands: BandConfig = field(default_factory=BandConfig)
-    min_valid_trials: int = 1
+    fields: FieldsConfig = field(default_factory=FieldsConfig)
+    reference: ReferenceConfig = field(default_factory=ReferenceConfig)
+    min_valid_trials: int = 1  # of a task whose decision is not certain
     exclude: list[str] = field(default_factory=list)  # files with `uids:`
     test_share: float = 0.0  # of a stratified split; 0: everything selected is for training
     near_duplicate_threshold: float = 0.85  # MinHash Jaccard over word shingles
@@ -141,7 +167,7 @@ class TrainConfig:
     rollout_tensor_parallel: int = 4
     rollout_memory_utilization: float = 0.70
     rollout_max_num_batched_tokens: int = 32_768
-    agent_workers: int = 8
+    agent_workers: int = 8  # processes that run episodes, spread over the nodes that have devices
     param_offload: bool = True
     optimizer_offload: bool = True
     gradient_checkpointing: bool = True
@@ -149,7 +175,9 @@ class TrainConfig:
     fused_kernels: bool = True
     device: str = "cuda"  # cuda | cpu (the practice platform)
     max_refill_rounds: int = 4  # rounds of oversampling to replace groups without variance
+    max_attempts: int = 3  # runs of one episode before its group is replaced as void
     max_void_share: float = 0.25  # of a step's episodes; above it the run stops
+    watchdog_minutes: float = 90.0  # without a finished group: stacks into the log, then the run ends
     seed: int = 42
     verl: dict[str, Any] = field(default_factory=dict)  # raw Hydra overrides for Verl, applied last
 
