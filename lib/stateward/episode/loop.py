@@ -116,11 +116,11 @@ class EpisodeRunner:
         record.outcome, record.reward, record.failure = grade.outcome, grade.reward, grade.failure
 
     async def _converse(self, task: Task, world: World, seed: int, progress: _Progress) -> None:
-        system, query, user_context = _filled(task, world.init_result)
+        task = task.filled(world.init_result)
         await self._replay(task, world)
-        progress.messages.append({"role": "system", "content": system})
+        progress.messages.append({"role": "system", "content": task.system})
         progress.messages += [dict(message) for message in task.history]
-        progress.messages.append({"role": "user", "content": query})
+        progress.messages.append({"role": "user", "content": task.query})
         specs = [*world.tools, *task.builtin_tools]
         known = {spec.name for spec in specs}
         session = self.policy.begin(progress.messages, [spec.to_openai() for spec in specs], seed)
@@ -160,7 +160,7 @@ class EpisodeRunner:
                 progress.finish = "user_limit"
                 return
             with progress.clock("user"):
-                reply = await self.user.reply(progress.messages, user_context, (seed + user_turns) & 0x7FFFFFFF)
+                reply = await self.user.reply(progress.messages, task.user_context, (seed + user_turns) & 0x7FFFFFFF)
             user_turns += 1
             progress.user_usage.add(reply.usage)
             message = {"role": "user", "content": reply.text}
@@ -242,15 +242,6 @@ def _evidence(trial: Trial, task: Task, world: World, progress: _Progress) -> Ev
         session_id=trial.key,
         metadata=dict(task.metadata),
     )
-
-
-def _filled(task: Task, init_result: dict[str, Any]) -> tuple[str, str, str]:
-    """System text, query and user context, with `{...}` filled from the init results where the task asks for it."""
-    texts = (task.system, task.query, task.user_context)
-    if not task.format_query:
-        return texts
-    system, query, context = (_format(text, init_result) for text in texts)
-    return system, query, context
 
 
 def _format(template: str, values: dict[str, Any]) -> str:
