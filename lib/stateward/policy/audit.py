@@ -39,7 +39,8 @@ def audit(renderer: Renderer, ledger: Ledger, messages: Sequence[Message], tools
     """
     template = renderer.template
     open_turn = ledger.segments[-1].kind != "sample"
-    full = template.render(template.prepare(messages), tools, generate=open_turn)
+    # Through the tokenizer and back, since it may normalise text (Qwen's composes characters).
+    full = template.decode(template.encode(template.render(template.prepare(messages), tools, generate=open_turn)))
     opening = _opening(template.generation_prompt)
     position, dropped, pending = 0, 0, ""
     for number, (segment, text) in enumerate(zip(ledger.segments, ledger.texts(template.tokenizer), strict=True)):

@@ -87,17 +87,18 @@ class Renderer:
 
     def _delta(self, messages: Sequence[Message]) -> list[int]:
         kind = "tool" if messages[0]["role"] == "tool" else "user"
-        anchor = self.template.anchors[kind]
+        anchors = self.template.anchors[kind]
         try:
             text = self.template.render(self.template.prepare([*self.template.anchor(kind), *messages]))
         except UserError as error:
             raise SystemFault("render", str(error)) from error
         ids = self.template.encode(text)
-        if ids[: len(anchor)] != anchor:
-            raise SystemFault(
-                "render",
-                "the template rewrote the anchor in front of an observation\n"
-                + self.template.difference(anchor, ids)
-                + "\n  do: use a template that renders every message the same wherever it stands",
-            )
-        return ids[len(anchor) :]
+        for anchor in anchors:
+            if ids[: len(anchor)] == anchor:
+                return ids[len(anchor) :]
+        raise SystemFault(
+            "render",
+            "the template rewrote the anchor in front of an observation\n"
+            + self.template.difference(anchors[0], ids)
+            + "\n  do: use a template that renders every message the same wherever it stands",
+        )

@@ -27,6 +27,9 @@ _USER: Message = {"role": "user", "content": "question7f3a"}
 _SAID: Message = {"role": "assistant", "content": _SENTINEL}
 _CALLED: Message = {"role": "assistant", "content": _SENTINEL, "tool_calls": [_CALL]}
 _RESULT: Message = {"role": "tool", "tool_call_id": "call_anchor", "name": "anchor", "content": "result7f3a"}
+_MORE: Message = {"role": "user", "content": "more7f3a"}
+#: A user message that templates take for tool results, not for a question.
+_WRAPPED: Message = {"role": "user", "content": "<tool_response>\nmore7f3a\n</tool_response>"}
 _SYSTEM: Message = {"role": "system", "content": "system7f3a"}
 
 
@@ -57,7 +60,7 @@ class ChatTemplate:
         self.end_of_turn, self.end_of_turn_text = self._find_end_of_turn()
         self.generation_prompt = self._find_generation_prompt()
         self.merges_systems = not self._takes_two_systems()
-        self.anchors = {kind: self._anchor_ids(kind) for kind in ("user", "tool")}
+        self.anchors = {kind: self._anchor_ids(kind) for kind in ("user", "tool")}  # token ids in front of a delta
         self.require_extendable([], [])
 
     def render(
@@ -144,8 +147,7 @@ class ChatTemplate:
             )
 
     def _require_same_delta(self, kind: str, tools: Sequence[dict[str, Any]]) -> None:
-        observation = _RESULT if kind == "tool" else {"role": "user", "content": "more7f3a"}
-        conversation = [*self.anchor(kind), observation]
+        conversation = [*self.anchor(kind), _RESULT if kind == "tool" else _MORE]
         plain = self.render(conversation).rpartition(_SENTINEL)[2]
         tooled = self.render(conversation, tools).rpartition(_SENTINEL)[2]
         if plain != tooled:
@@ -196,12 +198,17 @@ class ChatTemplate:
             return False
         return _SYSTEM["content"] in text and second["content"] in text
 
-    def _anchor_ids(self, kind: str) -> list[int]:
-        observation = _RESULT if kind == "tool" else {"role": "user", "content": "more7f3a"}
-        text = self.render([*self.anchor(kind), observation])
-        start = text.rindex(_SENTINEL)
-        end = text.index(self.end_of_turn_text, start) + len(self.end_of_turn_text)
-        return self.encode(text[:end])
+    def _anchor_ids(self, kind: str) -> list[list[int]]:
+        """What the anchor is rendered as: a template may show thinking in it only until a question follows."""
+        following = [[_RESULT], [_RESULT, _MORE]] if kind == "tool" else [[_MORE], [_WRAPPED]]
+        found: list[list[int]] = []
+        for observation in following:
+            text = self.render([*self.anchor(kind), *observation])
+            end = text.index(self.end_of_turn_text, text.rindex(_SENTINEL)) + len(self.end_of_turn_text)
+            ids = self.encode(text[:end])
+            if ids not in found:
+                found.append(ids)
+        return found
 
 
 def without_thinking(text: str) -> str:

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ class VllmServer:
     """A server that has answered. `base_url` ends in ``/v1``; `api_key` is random and known to this process alone."""
 
     base_url: str
-    api_key: str
+    api_key: str = field(repr=False)
     pid: int
     log: Path
     startup_seconds: float

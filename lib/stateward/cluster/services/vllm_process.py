@@ -1,4 +1,4 @@
-"""``python -m stateward.cluster.services.vllm_process serve ...``: vLLM's command line, bound to the life of its parent.
+"""``python -m stateward.cluster.services.vllm_process serve ...``: vLLM's command line, bound to its parent's life.
 
 The parent passes the read end of a pipe. When the parent is gone, however it died, the pipe reports its end and this
 process stops as on SIGTERM; an engine never outlives the stage that started it.
