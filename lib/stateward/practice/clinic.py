@@ -126,7 +126,7 @@ class ClinicDesk(Desk):
         self._row("patients", patient_id)
         self._free(slot_id)
         last = self.database.row("SELECT max(CAST(substr(id, 3) AS INTEGER)) AS n FROM appointments")
-        appointment_id = f"A-{((last or {}).get('n') or 6000) + 1}"
+        appointment_id = f"A-{((last or {}).get('n') or 600) + 1}"
         self.database.execute(
             "INSERT INTO appointments (id, patient_id, slot_id) VALUES (?, ?, ?)", appointment_id, patient_id, slot_id
         )

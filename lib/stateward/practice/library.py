@@ -144,7 +144,7 @@ class LibraryDesk(Desk):
         if branch not in BRANCHES:
             raise Refusal(f"the branches are: {', '.join(BRANCHES)}")
         last = self.database.row("SELECT max(CAST(substr(id, 3) AS INTEGER)) AS n FROM holds")
-        hold_id = f"H-{((last or {}).get('n') or 7000) + 1}"
+        hold_id = f"H-{((last or {}).get('n') or 700) + 1}"
         self.database.execute("INSERT INTO holds VALUES (?, ?, ?, ?)", hold_id, member_id, book_id, branch)
         return {"hold_id": hold_id, "member_id": member_id, "book_id": book_id, "branch": branch}
 

@@ -115,11 +115,13 @@ def _says(text: str, value: str) -> bool:
 def _named(question: str, facts: dict[str, str]) -> list[str]:
     """The facts that a question asks for: it says their name and not already their value."""
     found = []
-    for key, value in facts.items():
+    for key in sorted(facts, key=lambda key: -len(key)):
         words = [re.escape(key)] + [_SYNONYMS[k] for k in (key, key.split()[-1]) if k in _SYNONYMS]
-        if key != "confirm" and not _says(question, value) and re.search(rf"\b(?:{'|'.join(words)})", question):
-            found.append(key)
-    return found
+        if key == "confirm" or _says(question, facts[key]) or not re.search(rf"\b(?:{'|'.join(words)})", question):
+            continue
+        found.append(key)
+        question = question.replace(key, "")  # "birth date" does not ask for "date" as well
+    return [key for key in facts if key in found]
 
 
 def _confirmation(value: str, rng: random.Random) -> str:

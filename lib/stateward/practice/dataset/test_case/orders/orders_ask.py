@@ -142,7 +142,7 @@ def test_complaint_late_desk(x: TestContext, judge: Judge):
       - order id: ORD-1064
       - reason: late
       - confirm: yes
-    tags: ["kind:complaint"]
+    tags: ["kind:hand_over"]
     init:
       orders:
         customers:
@@ -170,7 +170,7 @@ def test_complaint_damaged_grill(x: TestContext, judge: Judge):
       - order id: ORD-1195
       - reason: damaged
       - confirm: yes
-    tags: ["kind:complaint"]
+    tags: ["kind:hand_over"]
     init:
       orders:
         customers:

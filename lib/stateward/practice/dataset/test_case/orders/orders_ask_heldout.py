@@ -142,7 +142,7 @@ def test_complaint_late_printer(x: TestContext, judge: Judge):
       - order id: ORD-1093
       - reason: late
       - confirm: yes
-    tags: ["kind:complaint"]
+    tags: ["kind:hand_over"]
     init:
       orders:
         customers:
@@ -170,7 +170,7 @@ def test_complaint_wrong_item_backpack(x: TestContext, judge: Judge):
       - order id: ORD-1100
       - reason: wrong item
       - confirm: yes
-    tags: ["kind:complaint"]
+    tags: ["kind:hand_over"]
     init:
       orders:
         customers:
