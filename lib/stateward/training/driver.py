@@ -1,0 +1,102 @@
+"""The process in which Verl's trainer runs: ``python -m stateward.training.driver SPEC.json``.
+
+Verl's own launcher starts its trainer as one more Ray actor. Here it runs in the driver itself: one process less, and
+its exceptions end the process.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+from stateward.errors import StatewardError
+from stateward.store.stage import write_json
+from stateward.training.processes import die_with_parent
+
+RESULT = "driver_result.json"
+
+
+def main(spec_file: str) -> int:
+    die_with_parent()
+    faulthandler.enable()
+    spec: dict[str, Any] = json.loads(Path(spec_file).read_text())
+    result = Path(spec_file).with_name(RESULT)
+    try:
+        _train(spec)
+    except BaseException as error:  # noqa: BLE001 - the last line of this process: told to the starter, then raised
+        known = error if isinstance(error, StatewardError) else _cause(error)
+        write_json(result, {"ok": False, "error": str(known or error), "kind": type(known or error).__name__})
+        traceback.print_exc()
+        return 1
+    write_json(result, {"ok": True})
+    return 0
+
+
+def _cause(error: BaseException | None) -> StatewardError | None:
+    """The error of ours behind one that Ray wrapped, if there is one."""
+    while error is not None:
+        cause = getattr(error, "cause", None)
+        for candidate in (error, cause):
+            if isinstance(candidate, StatewardError):
+                return candidate
+        error = error.__cause__
+    return None
+
+
+def _train(spec: dict[str, Any]) -> None:
+    import ray
+
+    ray.init(
+        address=spec["ray_address"],
+        namespace=spec["namespace"],
+        runtime_env={"env_vars": spec["env"]},
+        log_to_driver=False,
+        configure_logging=False,
+    )
+    try:
+        _run_verl(spec)
+    finally:
+        ray.shutdown()
+
+
+def _run_verl(spec: dict[str, Any]) -> None:
+    import transfer_queue
+    from hydra import compose, initialize_config_module
+    from omegaconf import OmegaConf
+    from verl.trainer.ppo.v1 import get_trainer_cls
+    from verl.utils.config import validate_config
+
+    from stateward.training import trainer as _registers  # noqa: F401
+    from stateward.training.manager import EpisodeManager
+
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        config = compose("ppo_trainer", overrides=spec["overrides"])
+    validate_config(config=config, use_reference_policy=False, use_critic=False)
+    config.transfer_queue.enable = True
+    OmegaConf.resolve(config)
+    transfer_queue.init(config.transfer_queue)
+    manager: EpisodeManager | None = None
+    try:
+        trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
+        trainer.init()
+        manager = EpisodeManager.create(
+            config=config,
+            llm_client=trainer.get_llm_client(),
+            teacher_client=None,
+            reward_loop_worker_handles=[],
+        )
+        trainer.fit(manager)
+    finally:
+        if manager is not None:
+            manager.close()
+        transfer_queue.close()
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    sys.exit(main(sys.argv[1]))

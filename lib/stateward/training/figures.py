@@ -1,0 +1,117 @@
+"""One line of figures a step. A figure that cannot be computed is absent, never 0."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stateward.training.groups import GroupReport, StepGroups
+
+#: Verl's names for the phases of a step → ours.
+_PHASES = {
+    "gen": "sample",
+    "reward": "reward",
+    "old_log_prob": "log_prob",
+    "adv": "advantage",
+    "update_actor": "update",
+    "save_checkpoint": "save",
+    "update_weights": "synchronise",
+    "step": "step",
+}
+#: Verl's metrics that are kept, under a name that says what they are.
+_KEPT = {
+    "actor/grad_norm": "grad_norm",
+    "actor/lr": "learning_rate",
+    "actor/entropy": "entropy",
+    "actor/pg_loss": "loss",
+    "actor/pg_clipfrac": "clip_share",
+    "actor/ppo_kl": "kl_to_sampling_policy",
+    "perf/cpu_memory_used_gb": "host_memory_gb",
+    "actor/perf/max_memory_allocated_gb": "device_memory_gb",
+}
+
+
+def step_line(
+    step: int, groups: StepGroups, verl: Mapping[str, Any], timing: Mapping[str, float], logprobs: Mapping[str, float]
+) -> dict[str, Any]:
+    """The figures of one step, JSON-ready.
+
+    `verl` are Verl's own metrics, `timing` its seconds by phase, `logprobs` the sampler's against the trainer's.
+    """
+    kept = [session for report in groups.kept for session in report.sessions]
+    line: dict[str, Any] = {
+        "step": step,
+        "time": round(time.time(), 3),
+        "groups": len(groups.kept),
+        "episodes": len(kept),
+        "reward_mean": _mean([s.reward for s in kept]),
+        # Over every group that was drawn: the kept ones alone are chosen for being in between.
+        "pass_rate": pass_rate([*groups.kept, *groups.replaced]),
+        "passes_histogram": passes_histogram([*groups.kept, *groups.replaced], groups.group_size),
+        "signal_free_groups": groups.signal_free,
+        "signal_free_share": groups.signal_free / max(1, len(groups.kept) + len(groups.replaced)),
+        "refills": groups.refills,
+        "episodes_run": groups.attempts,
+        "voids": dict(groups.voids),
+        "turns_mean": _mean([s.turns for s in kept]),
+        "prompt_tokens_max": max(s.prompt_tokens for s in kept),
+        "response_tokens_mean": _mean([s.response_tokens for s in kept]),
+        "response_tokens_max": max(s.response_tokens for s in kept),
+        "sampled_tokens": sum(s.sampled_tokens for s in kept),
+        "truncated_share": _mean([float(s.finish == "length") for s in kept]),
+        "finish": dict(Counter(s.finish for s in kept)),
+        "seconds": {ours: round(timing[theirs], 3) for theirs, ours in _PHASES.items() if theirs in timing},
+        "episode_seconds": {
+            phase: round(_mean([s.seconds.get(phase, 0.0) for s in kept]), 4)
+            for phase in ("total", "open", "sample", "tools", "user", "grade")
+        },
+        "logprob_difference": {name: round(value, 6) for name, value in logprobs.items()},
+    }
+    for theirs, ours in _KEPT.items():
+        if theirs in verl:
+            line[ours] = float(verl[theirs])
+    return line
+
+
+def pass_rate(reports: Sequence[GroupReport]) -> float | None:
+    """Share of passes among the valid episodes of `reports`; None without any."""
+    valid = [s.outcome == "pass" for r in reports for s in r.sessions if s.outcome != "void"]
+    return sum(valid) / len(valid) if valid else None
+
+
+def passes_histogram(reports: Sequence[GroupReport], group_size: int) -> list[int]:
+    """How many groups had 0, 1, …, `group_size` passes; groups with a void are left out. [group_size + 1]."""
+    whole = [r for r in reports if all(s.outcome != "void" for s in r.sessions)]
+    counts = Counter(r.passes for r in whole)
+    return [counts[k] for k in range(group_size + 1)]
+
+
+def append_line(path: Path, line: Mapping[str, Any]) -> None:
+    """Append `line` durably. A step that is trained again after a stop appears twice; the later line counts."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(line, allow_nan=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The lines by step, ascending, the last one of each step; a torn last line is left out."""
+    found: dict[int, dict[str, Any]] = {}
+    if path.is_file():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:
+                continue
+            found[line["step"]] = line
+    return [found[step] for step in sorted(found)]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

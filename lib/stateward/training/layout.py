@@ -1,0 +1,123 @@
+"""How a step is spread over devices, by arithmetic alone: no torch, no Verl."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stateward.config import Config
+from stateward.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """The resolved shape of one training step.
+
+    Attributes:
+        world_size: devices, nodes × devices a node.
+        data_parallel: groups of devices that hold different episodes; `world_size` over Ulysses' sequence parallel.
+        replicas: rollout engines, `world_size` over the rollout's tensor parallel.
+        episodes: of one step, groups × group size.
+        episodes_per_rank: of one data-parallel rank in one step.
+        prompt_tokens / response_tokens: bounds of the two halves of an episode; together the model's context.
+    """
+
+    nodes: int
+    devices_per_node: int
+    world_size: int
+    sequence_parallel: int
+    data_parallel: int
+    tensor_parallel: int
+    replicas: int
+    groups: int
+    group_size: int
+    episodes: int
+    episodes_per_rank: int
+    micro_batch: int
+    prompt_tokens: int
+    response_tokens: int
+
+    def describe(self) -> list[str]:
+        """One line a fact, for ``--dry-run``."""
+        return [
+            f"devices: {self.nodes} nodes x {self.devices_per_node} = {self.world_size}",
+            f"training: data parallel {self.data_parallel} x sequence parallel {self.sequence_parallel}",
+            f"rollout: {self.replicas} engines x tensor parallel {self.tensor_parallel}",
+            f"step: {self.groups} groups x {self.group_size} = {self.episodes} episodes, "
+            f"{self.episodes_per_rank} a data-parallel rank in micro-batches of {self.micro_batch}",
+            f"tokens: prompt at most {self.prompt_tokens}, response at most {self.response_tokens}",
+        ]
+
+
+def resolve_layout(config: Config) -> Layout:
+    """The layout that `config` asks for.
+
+    Raises:
+        UserError: a number does not divide another; the text names both and the nearest ones that would do.
+    """
+    train, policy = config.train, config.policy
+    for name in ("nodes", "gpus_per_node", "ulysses", "rollout_tensor_parallel", "group_size", "groups_per_step"):
+        _positive(f"train.{name}", getattr(train, name))
+    for name in ("steps", "save_every", "micro_batch_per_gpu", "agent_workers"):
+        _positive(f"train.{name}", getattr(train, name))
+    if train.group_size < 2:
+        raise UserError("train.group_size=1", "an advantage compares the episodes of a group", "set it to 4 or more")
+    world = train.nodes * train.gpus_per_node
+    sizes = f"train.nodes x train.gpus_per_node = {world}"
+    _divides("train.ulysses", train.ulysses, world, sizes)
+    _divides("train.rollout_tensor_parallel", train.rollout_tensor_parallel, world, sizes)
+    if train.rollout_tensor_parallel > train.gpus_per_node and train.rollout_tensor_parallel % train.gpus_per_node:
+        raise UserError(
+            f"train.rollout_tensor_parallel={train.rollout_tensor_parallel} does not fit nodes of {train.gpus_per_node}",
+            "an engine over several nodes takes whole nodes",
+            f"use a divisor or a multiple of {train.gpus_per_node}",
+        )
+    data_parallel = world // train.ulysses
+    episodes = train.groups_per_step * train.group_size
+    _divides(
+        "data parallel size",
+        data_parallel,
+        episodes,
+        f"{train.groups_per_step} x {train.group_size} = {episodes} episodes",
+        why=f"every one of the {data_parallel} data-parallel ranks takes the same number of episodes",
+    )
+    per_rank = episodes // data_parallel
+    _divides("train.micro_batch_per_gpu", train.micro_batch_per_gpu, per_rank, f"{per_rank} episodes a rank")
+    response = policy.max_model_len - policy.max_prompt_tokens
+    if response < 1:
+        raise UserError(
+            f"policy.max_prompt_tokens={policy.max_prompt_tokens} leaves no room",
+            f"policy.max_model_len is {policy.max_model_len} and holds prompt and response",
+            "lower the first or raise the second",
+        )
+    return Layout(
+        nodes=train.nodes,
+        devices_per_node=train.gpus_per_node,
+        world_size=world,
+        sequence_parallel=train.ulysses,
+        data_parallel=data_parallel,
+        tensor_parallel=train.rollout_tensor_parallel,
+        replicas=world // train.rollout_tensor_parallel,
+        groups=train.groups_per_step,
+        group_size=train.group_size,
+        episodes=episodes,
+        episodes_per_rank=per_rank,
+        micro_batch=train.micro_batch_per_gpu,
+        prompt_tokens=policy.max_prompt_tokens,
+        response_tokens=response,
+    )
+
+
+def _positive(name: str, value: int) -> None:
+    if value < 1:
+        raise UserError(f"{name}={value}", "it must be at least 1")
+
+
+def _divides(name: str, divisor: int, total: int, what: str, why: str = "") -> None:
+    if total % divisor == 0:
+        return
+    near = [n for n in range(1, total + 1) if total % n == 0]
+    raise UserError(
+        f"{name}: {divisor} does not divide {what}",
+        why or "the devices are split into equal parts",
+        f"divisors of {total}: {', '.join(map(str, near))}",
+    )

@@ -1,0 +1,138 @@
+"""Workers that run whole groups of episodes, and the driver's handle on them.
+
+Verl's own manager starts episodes and polls a store until enough are there; a worker that died is then waited for
+for ever. Here every group is one call with a result: finished groups come back by event, and a dead worker raises.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+from stateward.errors import SystemFault
+from stateward.training.agent_loop import close_services
+from stateward.training.groups import GroupReport, SessionReport
+from stateward.training.overrides import NAME
+from stateward.training.rollout import VoidEpisode
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupOrder:
+    """One group to run: `key` names it in the transfer queue, `first_index` is the trial index of its first episode."""
+
+    key: str
+    uid: str
+    step: int
+    size: int
+    first_index: int
+
+
+#: The class below Ray's decorator; Verl offers only the decorated one.
+_TransferQueueWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+
+
+class EpisodeWorker(_TransferQueueWorker):  # type: ignore[misc]
+    """Verl's worker (tokenizer, client of the engines, transfer queue) with groups as its unit of work."""
+
+    async def run_group(self, order: GroupOrder) -> GroupReport:
+        """Run all episodes of a group at once and put the valid ones into the transfer queue under ``key_i_0``."""
+        sessions = await asyncio.gather(*(self._session(order, number) for number in range(order.size)))
+        return GroupReport(key=order.key, uid=order.uid, sessions=tuple(sessions))
+
+    async def _session(self, order: GroupOrder, number: int) -> SessionReport:
+        trajectory = {"step": order.step, "sample_index": number, "rollout_n": number, "validate": False}
+        try:
+            report: SessionReport = await self._run_agent_loop(
+                {},  # the sampler of the episode has its own
+                trajectory,
+                agent_name=NAME,
+                trace=False,
+                uid=order.key,
+                session_id=number,
+                global_steps=order.step,
+                task=order.uid,
+                index=order.first_index + number,
+            )
+        except VoidEpisode as fault:
+            return fault.report
+        return report
+
+    async def _agent_loop_postprocess(
+        self, output: AgentLoopOutput | list[AgentLoopOutput], validate: bool, **kwargs: Any
+    ) -> SessionReport:
+        assert isinstance(output, AgentLoopOutput)
+        report: SessionReport = output.extra_fields.pop("report")
+        await super()._agent_loop_postprocess(output, validate, **kwargs)
+        return report
+
+    async def close(self) -> None:
+        """Stop the worlds of this process."""
+        await close_services()
+
+
+@dataclass
+class _Running:
+    order: GroupOrder
+    worker: int
+
+
+class EpisodeManager(AgentLoopManagerTQ):  # type: ignore[misc]
+    """Places workers beside the rollout engines and hands groups to the least busy one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(EpisodeWorker)
+        self._running: dict[Any, _Running] = {}
+
+    async def _init_agent_loop_workers(self) -> None:
+        number = self.rollout_config.agent.num_workers
+        nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU", 0) > 0]
+        if not nodes:
+            raise SystemFault("sampler", "no node of this Ray has a device slot")
+        self.agent_loop_workers = [
+            self.agent_loop_workers_class.options(
+                name=f"{NAME}_worker_{i}",
+                scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+                    node_id=nodes[i % len(nodes)], soft=False
+                ),
+            ).remote(self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles)
+            for i in range(number)
+        ]
+
+    def submit(self, order: GroupOrder) -> None:
+        """Start a group on the worker with the fewest."""
+        load = [0] * len(self.agent_loop_workers)
+        for running in self._running.values():
+            load[running.worker] += 1
+        worker = load.index(min(load))
+        ref = self.agent_loop_workers[worker].run_group.remote(order)
+        self._running[ref] = _Running(order, worker)
+
+    def next_report(self, timeout: float | None = None) -> GroupReport | None:
+        """The next group to finish; None if none did within `timeout` seconds.
+
+        Raises:
+            ray.exceptions.RayError: a worker died, or its group raised something that is no fault of an episode.
+        """
+        done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
+        if not done:
+            return None
+        self._running.pop(done[0])
+        report: GroupReport = ray.get(done[0])
+        return report
+
+    @property
+    def running(self) -> list[GroupOrder]:
+        return [running.order for running in self._running.values()]
+
+    def close(self) -> None:
+        """Stop the worlds. What does not answer is stopped with its process by whoever owns Ray."""
+        ray.wait([worker.close.remote() for worker in self.agent_loop_workers], num_returns=len(self.agent_loop_workers), timeout=30)
+
+
+

@@ -1,0 +1,68 @@
+"""Where a training run keeps its parts, under ``run_dir/train``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class TrainPaths:
+    """Paths of one training run; all absolute, because they are read on other nodes and from other directories."""
+
+    run_dir: Path
+
+    @classmethod
+    def of(cls, run_dir: Path | str) -> TrainPaths:
+        return cls(Path(run_dir).resolve())
+
+    @property
+    def stage(self) -> Path:
+        return self.run_dir / "train"
+
+    @property
+    def plan(self) -> Path:
+        """What is written before the first step: data set, tasks, overrides, agent loop registration."""
+        return self.stage / "plan"
+
+    @property
+    def dataset(self) -> Path:
+        return self.plan / "pool.parquet"
+
+    @property
+    def tasks(self) -> Path:
+        return self.plan / "tasks.pickle"
+
+    @property
+    def settings(self) -> Path:
+        """Read by every rollout worker: the configuration and what was resolved from it."""
+        return self.plan / "settings.json"
+
+    @property
+    def agent_loops(self) -> Path:
+        return self.plan / "agent_loop.yaml"
+
+    @property
+    def overrides(self) -> Path:
+        return self.plan / "overrides.txt"
+
+    @property
+    def driver_spec(self) -> Path:
+        return self.plan / "driver.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.stage / "checkpoints"
+
+    @property
+    def episodes(self) -> Path:
+        """A stage directory of the store: ``shards/`` holds one journal a rollout worker."""
+        return self.stage / "episodes"
+
+    @property
+    def metrics(self) -> Path:
+        return self.stage / "metrics.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.stage / "logs"

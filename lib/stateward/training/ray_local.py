@@ -1,0 +1,128 @@
+"""A private Ray on this machine, for a run outside a cluster allocation.
+
+Nothing is shared with any other Ray: own folder, own port, own token, an explicit address, explicit resources. It ends
+with the block that opened it, and by its own keeper process if that block's process is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stateward.errors import SystemFault, UserError
+
+#: A Unix socket path has at most 107 bytes; Ray appends up to 62 to its folder
+#: (``/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store``).
+MAX_RAY_DIR = 45
+
+#: A loopback address that Ray does not rewrite to the machine's own, as it does with 127.0.0.1.
+_LOOPBACK = "127.0.0.2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayNode:
+    """How to reach a Ray: its address, and what a driver's environment must hold to be let in."""
+
+    address: str
+    env: dict[str, str]
+
+
+@contextmanager
+def private_ray(
+    *, slots: int, cpus: int, object_store_mb: int, env: Mapping[str, str], logs: Path
+) -> Iterator[RayNode]:
+    """Start a one-node Ray with `slots` device slots and `cpus` logical CPUs; its processes inherit `env`.
+
+    Ray's own logs go to `logs` when the block ends.
+
+    Raises:
+        SystemFault: the node did not start; the text has Ray's output.
+        UserError: no folder is short enough for Ray's sockets.
+    """
+    folder = _ray_folder()
+    token = folder / "token"
+    token.touch(mode=0o600)
+    token.write_text(secrets.token_hex(32))
+    port = _free_port()
+    access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    command = [
+        *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--disable-usage-stats"),
+        *(f"--node-ip-address={_LOOPBACK}", f"--port={port}", f"--temp-dir={folder}"),
+        *(f"--num-cpus={cpus}", f"--num-gpus={slots}", f"--object-store-memory={object_store_mb << 20}"),
+        # No dashboard, no autoscaler, no log forwarding. The client server cannot be refused; its default port 10001
+        # is one a machine, so it gets another, and the keeper ends it.
+        *("--include-dashboard=false", "--no-monitor", "--include-log-monitor=false"),
+        f"--ray-client-server-port={_free_port()}",
+    ]
+    spec = folder / "keeper.json"
+    spec.write_text(json.dumps({"command": command}))
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "stateward.training.ray_keeper", str(spec)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, **env, **access, **_QUIET},
+    )
+    assert keeper.stdin is not None
+    assert keeper.stdout is not None
+    try:
+        answer = keeper.stdout.readline().strip()
+        if answer != "ready":
+            raise SystemFault("sampler", f"the private Ray did not start: {answer or 'its keeper ended'}")
+        yield RayNode(address=f"{_LOOPBACK}:{port}", env=access)
+    finally:
+        keeper.stdin.close()
+        keeper.wait()
+        _keep_logs(folder, logs)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+#: No idle workers in advance (each would import Ray for nothing), no event files, no metrics to a dashboard that is off.
+_QUIET = {
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_metrics_collection": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+}
+
+
+def _ray_folder() -> Path:
+    for base in (tempfile.gettempdir(), "/tmp"):
+        # mkdtemp adds "/sw-" and eight letters.
+        if len(os.fsencode(base)) + 12 <= MAX_RAY_DIR:
+            return Path(tempfile.mkdtemp(prefix="sw-", dir=base))
+    raise UserError(
+        f"the temporary folder {tempfile.gettempdir()} is too long for Ray",
+        f"its sockets lie below it and Linux allows 107 bytes; the folder may have {MAX_RAY_DIR - 12}",
+        "set TMPDIR to a short path such as /tmp",
+    )
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_LOOPBACK, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _keep_logs(folder: Path, logs: Path) -> None:
+    """Copy what Ray wrote about its daemons and workers; the session's other files are of no use afterwards."""
+    source = folder / "session_latest" / "logs"
+    if not source.is_dir():
+        return
+    logs.mkdir(parents=True, exist_ok=True)
+    for file in source.iterdir():
+        if file.is_file() and file.stat().st_size:
+            shutil.copyfile(file, logs / file.name)

@@ -1,0 +1,109 @@
+"""Verl's synchronous trainer with our collector, figures and checks. Registered under the name `overrides.NAME`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import transfer_queue
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1 import trainer_base
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from stateward.config.load import config_from_dict
+from stateward.errors import StatewardError
+from stateward.training import figures
+from stateward.training.collector import GroupCollector
+from stateward.training.groups import StepGroups
+from stateward.training.manager import EpisodeManager, GroupOrder
+from stateward.training.overrides import NAME
+from stateward.training.paths import TrainPaths
+
+
+class Stalled(StatewardError):
+    """No group finished for longer than `train.watchdog_minutes`."""
+
+
+class _NoRewardWorkers:
+    """In the place of Verl's reward loop: every episode comes with its reward, so no process is started for it."""
+
+    def __init__(self, config: Any, rm_resource_pool: Any = None) -> None:
+        self.reward_loop_worker_handles: list[Any] = []
+
+
+@register_trainer(NAME)
+class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
+    """One update a step on whole groups of episodes."""
+
+    def __init__(self, config: Any) -> None:
+        plan = json.loads(Path(config.actor_rollout_ref.rollout.agent.agent_loop_config_path).with_name("settings.json").read_text())
+        self.ours = config_from_dict(plan["config"])
+        self.paths = TrainPaths(Path(plan["run_dir"]))
+        self._logprobs: dict[str, float] = {}
+        trainer_base.RewardLoopManager = _NoRewardWorkers
+        super().__init__(config)
+        # Verl asks for its own mode's name to decide what belongs to asynchronous training.
+        self.trainer_mode = "sync"
+
+    def _build_replay_buffer(self) -> GroupCollector:
+        train = self.ours.train
+        return GroupCollector(
+            next_task=self._next_task,
+            new_step=lambda: StepGroups(
+                wanted=train.groups_per_step,
+                group_size=train.group_size,
+                max_rounds=train.max_refill_rounds,
+                max_void_share=train.max_void_share,
+            ),
+            patience=60.0 * train.watchdog_minutes,
+            stalled=self._stalled,
+        )
+
+    def fit(self, agent_loop_manager: EpisodeManager) -> None:
+        self.replay_buffer.manager = agent_loop_manager
+        super().fit(agent_loop_manager)
+
+    def prepare_step(self) -> dict[str, Any]:
+        return {}  # the collector hands groups out itself
+
+    def _next_task(self) -> str:
+        """The next uid of the shuffled pool; the data loader's state is in the checkpoint, so a resume goes on here."""
+        for _ in range(2):
+            if self.train_dataloader_it is None:
+                self.train_dataloader_it = iter(self.train_dataloader)
+            row = next(self.train_dataloader_it, None)
+            if row is not None:
+                return str(row["extra_info"][0]["task"])
+            self.train_dataloader_it = None  # the epoch is over
+        raise RuntimeError("the data loader is empty")
+
+    def _stalled(self, running: list[GroupOrder]) -> None:
+        raise Stalled(
+            f"no group of episodes finished for {self.ours.train.watchdog_minutes:g} minutes; running: "
+            + ", ".join(f"{order.uid} ({order.key})" for order in running[:5])
+        )
+
+    def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        batch = super()._compute_old_log_prob(batch, metrics)
+        fields = ["rollout_log_probs", "old_log_probs", "response_mask"]
+        data = transfer_queue.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        mask = data["response_mask"].values().bool()
+        sampler = data["rollout_log_probs"].values()[mask].float()
+        trainer = data["old_log_probs"].values()[mask].float()
+        difference = (trainer - sampler).abs()
+        self._logprobs = {
+            "mean_absolute": difference.mean().item(),
+            "max_absolute": difference.max().item(),
+            "mean": (trainer - sampler).mean().item(),
+        }
+        return batch
+
+    def _compute_metrics(
+        self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        line = figures.step_line(global_steps, self.replay_buffer.step, metrics, timing_raw, self._logprobs)
+        figures.append_line(self.paths.metrics, line)
+        print(f"step {global_steps}: {json.dumps(line)}", flush=True)

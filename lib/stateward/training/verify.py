@@ -1,0 +1,156 @@
+"""Is a checkpoint whole? Every rank's model, optimizer and extra-state shard, the data state, and the pointer.
+
+A checkpoint counts once it was read back and marked (`VERIFIED`, written last). Resuming looks at marked ones only, and
+an older one goes only when a newer one is marked; what a killed save left behind is never resumed from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from stateward.errors import SystemFault
+from stateward.store.stage import write_json
+
+MARK = "VERIFIED"
+POINTER = "latest_checkpointed_iteration.txt"
+#: Checkpoints that are kept besides one that is being written.
+KEEP = 2
+_PARTS = ("model", "optim", "extra_state")
+_NAME = re.compile(r"global_step_(\d+)$")
+
+
+def step_of(folder: Path) -> int | None:
+    match = _NAME.search(folder.name)
+    return int(match[1]) if match else None
+
+
+def checkpoint_folders(root: Path) -> list[Path]:
+    """``global_step_N`` folders below `root`, ascending by N, whole or not."""
+    found = [(step, folder) for folder in root.glob("global_step_*") if (step := step_of(folder)) is not None]
+    return [folder for _, folder in sorted(found)]
+
+
+def shard_files(folder: Path, world_size: int) -> list[Path]:
+    """Every file that must be there: three parts of each rank, the FSDP description, and the data loader's state."""
+    actor = folder / "actor"
+    shards = [actor / f"{part}_world_size_{world_size}_rank_{r}.pt" for r in range(world_size) for part in _PARTS]
+    return [*shards, actor / "fsdp_config.json", actor / "huggingface" / "config.json", folder / "data.pt"]
+
+
+def problems(folder: Path, world_size: int, *, checksums: bool = False) -> list[str]:
+    """What is wrong with the checkpoint in `folder`, one text each; empty if it is whole.
+
+    Shards are torch archives, that is ZIP files whose directory stands at their end: one that was cut off has none.
+    With `checksums` every byte is read and compared with the CRC-32 that torch stored (hundreds of GB for a 27B model).
+    """
+    found = []
+    for path in shard_files(folder, world_size):
+        name = path.relative_to(folder)
+        if not path.is_file():
+            found.append(f"{name} is missing")
+        elif path.suffix == ".json":
+            try:
+                json.loads(path.read_text())
+            except ValueError:
+                found.append(f"{name} is not JSON")
+        else:
+            found += _archive_problems(path, str(name), checksums)
+    return found
+
+
+def _archive_problems(path: Path, name: str, checksums: bool) -> list[str]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip() if checksums else None
+    except (zipfile.BadZipFile, OSError) as error:
+        return [f"{name} cannot be read: {error}"]
+    return [f"{name}: damaged at {bad}"] if bad else []
+
+
+def mark_verified(folder: Path, world_size: int) -> None:
+    """Read the checkpoint back and mark it.
+
+    Raises:
+        SystemFault: it is not whole.
+    """
+    found = problems(folder, world_size)
+    if found:
+        raise SystemFault("bug", f"the checkpoint {folder} is not whole: {'; '.join(found)}")
+    files = {str(p.relative_to(folder)): p.stat().st_size for p in shard_files(folder, world_size)}
+    write_json(folder / MARK, {"step": step_of(folder), "world_size": world_size, "bytes": files})
+
+
+def is_verified(folder: Path) -> bool:
+    """Whether the mark stands and every file has the size it had when it was read back."""
+    mark = _mark(folder)
+    if not mark:
+        return False
+    sizes: dict[str, int] = mark["bytes"]
+    return all((folder / name).is_file() and (folder / name).stat().st_size == size for name, size in sizes.items())
+
+
+def latest_verified(root: Path) -> Path | None:
+    """The newest checkpoint that can be trusted."""
+    return next((folder for folder in reversed(checkpoint_folders(root)) if is_verified(folder)), None)
+
+
+def prepare_resume(root: Path, world_size: int) -> int:
+    """Make Verl resume from the newest whole checkpoint, and return its step (0: from scratch).
+
+    A checkpoint that was saved whole but not marked (the driver was killed in between) is verified now. What is not
+    whole is renamed, so that no one takes it for a checkpoint; it is removed by the next `prune`.
+    """
+    for folder in reversed(checkpoint_folders(root)):
+        if is_verified(folder):
+            break
+        if not problems(folder, world_size):
+            mark_verified(folder, world_size)
+            break
+        _set_aside(folder)
+    latest = latest_verified(root)
+    pointer = root / POINTER
+    if latest is None:
+        pointer.unlink(missing_ok=True)
+        return 0
+    step = step_of(latest)
+    assert step is not None
+    temporary = pointer.with_suffix(".tmp")
+    temporary.write_text(str(step))
+    os.replace(temporary, pointer)
+    return step
+
+
+def prune(root: Path, keep: int) -> None:
+    """Remove what is older than the newest `keep` verified checkpoints, and what a killed save left behind."""
+    folders = checkpoint_folders(root)
+    verified = [folder for folder in folders if is_verified(folder)]
+    if not verified:
+        return
+    # A folder after the newest verified one may be a save under way.
+    older = folders[: folders.index(verified[-1])]
+    for folder in older:
+        if folder not in verified[-keep:]:
+            shutil.rmtree(folder)
+    for folder in root.glob("incomplete-*"):
+        shutil.rmtree(folder)
+
+
+def _set_aside(folder: Path) -> None:
+    target = folder.with_name(f"incomplete-{folder.name}")
+    if target.exists():
+        shutil.rmtree(target)
+    folder.rename(target)
+
+
+def _mark(folder: Path) -> dict[str, Any]:
+    try:
+        mark: dict[str, Any] = json.loads((folder / MARK).read_text())
+    except (OSError, ValueError):
+        return {}
+    return mark

@@ -1,0 +1,15 @@
+"""What is loaded into every process that imports Verl, through ``VERL_USE_EXTERNAL_MODULES``.
+
+Verl imports this at the end of its own ``__init__``. Nothing heavy may be imported here: most of the processes never
+touch the engine.
+"""
+
+from __future__ import annotations
+
+import os
+
+if os.environ.get("VERL_PLATFORM") == "cpu":
+    from stateward.training import cpu_platform, vllm_name
+
+    vllm_name.answer_for_vllm()
+    cpu_platform.single_gloo_backend()
