@@ -20,6 +20,8 @@ from stateward.sandbox.limits import SandboxLimits
 from stateward.tasks.task import ServerSpec
 
 _LIBRARY = str(Path(__file__).parents[2])
+#: JSON-RPC codes with which the SDK's client reports its own end: connection closed, request timed out.
+_CONNECTION_CODES = (-32000, -32001, 408)
 _TRANSPORTS = ("streamable-http", "sse")
 
 
@@ -199,6 +201,19 @@ async def _streamable_http(spec: ServerSpec) -> AsyncIterator[Any]:
         streamable_http.streamable_http_client(spec.endpoint, http_client=client) as streams,
     ):
         yield streams
+
+
+async def _called(session: Any, call: dict[str, Any]) -> tuple[str, bool]:
+    """(text, is_error). A JSON-RPC error is the server's report too, unless it says that the connection is gone."""
+    try:
+        result = await session.call_tool(call["tool"], call["arguments"])
+    except Exception as error:
+        report = getattr(error, "error", None)  # McpError of mcp 1.x, MCPError of 2.x
+        if report is None or report.code in _CONNECTION_CODES:
+            raise
+        return str(report.message), True
+    dumped = result.model_dump(mode="json", by_alias=True)  # field names differ between mcp 1.x and 2.x, aliases do not
+    return content_text(dumped["content"]), bool(dumped.get("isError"))
 
 
 async def _list_tools(session: Any) -> list[dict[str, Any]]:

@@ -136,11 +136,22 @@ class Sandbox:
                 )
             else:
                 try:
-                    snapshot = await self._snapshot(key, spec, target, config)
-                    return await ForkedServer.start(snapshot, session_id)
+                    return await self._fork(key, spec, target, config, session_id)
                 except NotForkable as reason:
                     self._plain[key] = str(reason)
         return await PlainServer.start(spec, config, self._limits, session_id)
+
+    async def _fork(
+        self, key: str, spec: ServerSpec, target: Target, config: dict[str, Any], session_id: str
+    ) -> ForkedServer:
+        snapshot = await self._snapshot(key, spec, target, config)
+        try:
+            return await ForkedServer.start(snapshot, session_id)
+        except SystemFault:
+            if snapshot.alive:
+                raise
+        # The snapshot had died unnoticed, or was closed as idle just now; nothing of this world has happened yet.
+        return await ForkedServer.start(await self._snapshot(key, spec, target, config), session_id)
 
     async def _snapshot(self, key: str, spec: ServerSpec, target: Target, config: dict[str, Any]) -> Snapshot:
         scratch = self._scratch

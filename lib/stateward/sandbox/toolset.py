@@ -72,9 +72,9 @@ def plain_schema(schema: dict[str, Any]) -> dict[str, Any]:
     A reference that is circular or leads nowhere is left as it stands: its definitions then stay too.
     """
     dangling: list[str] = []
-    plain = _resolved(schema, schema, (), dangling)
-    if not dangling:
-        plain.pop("$defs", None)
+    plain = _resolved({key: value for key, value in schema.items() if key != "$defs"}, schema, (), dangling)
+    if dangling and "$defs" in schema:
+        plain["$defs"] = copy.deepcopy(schema["$defs"])
     plain.pop("title", None)
     for value in (plain.get("properties") or {}).values():
         if isinstance(value, dict):

@@ -6,6 +6,8 @@ import gc
 import os
 import random
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -14,6 +16,10 @@ AFTER_FORK = "__stateward_after_fork__"
 BEFORE_FORK = "__stateward_before_fork__"
 INIT_IN_CHILD = "__stateward_init_in_child__"
 PROCESSES = "__stateward_processes__"
+
+
+#: How long a thread may take to end after the loop that used it.
+_ENDING_SECONDS = 0.3
 
 
 def has_hook(module: ModuleType) -> bool:
@@ -36,8 +42,17 @@ def reseed() -> None:
 
 
 def threads() -> int:
-    """Threads of this process, those of C libraries included."""
-    return len(os.listdir("/proc/self/task"))
+    """Threads of this process, those of C libraries included, once those that are about to end had time to.
+
+    An SDK may run a synchronous `init` in a worker thread, which ends a moment after its event loop.
+    """
+    limit = time.monotonic() + _ENDING_SECONDS
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread():
+            thread.join(max(0.0, limit - time.monotonic()))
+    while (count := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < limit:
+        time.sleep(0.001)  # a joined thread leaves the kernel's list a little later
+    return count
 
 
 def open_sockets(own: Iterable[int]) -> list[int]:

@@ -21,7 +21,11 @@ _PROTOCOL = "2025-06-18"
 
 
 class SessionError(Exception):
-    """The server answered a request with a protocol error, or its run ended."""
+    """The server's run ended, or it answered with a protocol error."""
+
+
+class ProtocolError(SessionError):
+    """The server answered a request with a JSON-RPC error; the text is the server's own."""
 
 
 class Session:
@@ -82,9 +86,13 @@ class Session:
     async def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """(text of the result, whether the server reports it as an error).
 
-        Several text parts are joined with newlines; a part that is not text is named in brackets.
+        Several text parts are joined with newlines; a part that is not text is named in brackets. A JSON-RPC error is the
+        server's report too: some versions answer an unknown tool in that way.
         """
-        result = await self._request("tools/call", {"name": name, "arguments": arguments})
+        try:
+            result = await self._request("tools/call", {"name": name, "arguments": arguments})
+        except ProtocolError as error:
+            return str(error), True
         return content_text(result.get("content", ())), bool(result.get("isError"))
 
     def _send(self, body: dict[str, Any]) -> None:
@@ -109,7 +117,7 @@ class Session:
             if message.id != self._last_id:
                 continue
             if hasattr(message, "error"):
-                raise SessionError(f"{method}: {message.error.message}")
+                raise ProtocolError(message.error.message)
             result: dict[str, Any] = message.result
             return result
 
