@@ -55,7 +55,9 @@ def check_pool(tasks: Sequence[Task], groups_per_step: int) -> None:
         UserError: the pool is empty, has a task twice, or is smaller than one step.
     """
     if not tasks:
-        raise UserError("the training pool is empty", "no task was kept", "look at pool/difficulty.jsonl, widen the bands")
+        raise UserError(
+            "the training pool is empty", "no task was kept", "look at pool/difficulty.jsonl, widen the bands"
+        )
     uids = [task.uid for task in tasks]
     twice = sorted({uid for uid in uids if uids.count(uid) > 1})
     if twice:

@@ -132,7 +132,8 @@ class EpisodeManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
     def close(self) -> None:
         """Stop the worlds. What does not answer is stopped with its process by whoever owns Ray."""
-        ray.wait([worker.close.remote() for worker in self.agent_loop_workers], num_returns=len(self.agent_loop_workers), timeout=30)
-
-
-
+        ray.wait(
+            [worker.close.remote() for worker in self.agent_loop_workers],
+            num_returns=len(self.agent_loop_workers),
+            timeout=30,
+        )

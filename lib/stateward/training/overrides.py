@@ -139,7 +139,9 @@ def _rollout(config: Config, layout: Layout, paths: TrainPaths) -> Iterator[Over
     yield Override(f"{_ROLLOUT}.tensor_model_parallel_size", layout.tensor_parallel, "train.rollout_tensor_parallel")
     yield Override(f"{_ROLLOUT}.gpu_memory_utilization", train.rollout_memory_utilization, "the actor is offloaded")
     yield Override(f"{_ROLLOUT}.max_model_len", policy.max_model_len, "policy.max_model_len")
-    yield Override(f"{_ROLLOUT}.max_num_batched_tokens", train.rollout_max_num_batched_tokens, "chunked prefill's chunk")
+    yield Override(
+        f"{_ROLLOUT}.max_num_batched_tokens", train.rollout_max_num_batched_tokens, "chunked prefill's chunk"
+    )
     per_engine = -(-layout.episodes // layout.replicas)
     yield Override(f"{_ROLLOUT}.max_num_seqs", per_engine, "all episodes of a step may be under way at once")
     yield Override(f"{_ROLLOUT}.enable_chunked_prefill", True, "prompts are long and arrive while others decode")

@@ -20,9 +20,8 @@ from stateward.store.stage import write_json
 from stateward.tasks.task import Task
 from stateward.training import verify
 from stateward.training.dataset import check_pool, write_dataset, write_tasks
-from stateward.training.layout import Layout, resolve_layout
-from stateward.training.overrides import NAME, Override, verl_overrides
-from stateward.training.paths import TrainPaths
+from stateward.training.overrides import NAME
+from stateward.training.plan import TrainPlan, plan_training, worker_environment
 from stateward.training.ray_local import RayNode, private_ray
 
 #: Logical CPUs of the private Ray besides the three that Verl reserves for each device slot: transfer queue (2) and
@@ -32,44 +31,12 @@ _CPUS_A_SLOT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainPlan:
-    """A run, resolved: what `describe` prints and `train` carries out."""
-
-    config: Config
-    layout: Layout
-    overrides: list[Override]
-    paths: TrainPaths
-    model: Path
-
-    def command(self) -> list[str]:
-        """The equivalent command line of Verl's own launcher."""
-        return ["python", "-m", "verl.trainer.main_ppo", *(override.render() for override in self.overrides)]
-
-
-@dataclass(frozen=True, kw_only=True)
 class TrainResult:
     """What came of a run. `resumed_from` is the step it started after, 0 from scratch."""
 
     steps: int
     checkpoint: Path
     resumed_from: int
-
-
-def plan_training(config: Config, run_dir: Path | str, model: Path) -> TrainPlan:
-    """Resolve everything that can be resolved without torch, Ray or the network.
-
-    Raises:
-        UserError: the configuration contradicts itself.
-    """
-    layout = resolve_layout(config)
-    paths = TrainPaths.of(run_dir)
-    return TrainPlan(
-        config=config,
-        layout=layout,
-        overrides=verl_overrides(config, layout, paths, model),
-        paths=paths,
-        model=model,
-    )
 
 
 def train(
@@ -136,34 +103,6 @@ def _write_plan(plan: TrainPlan, policy_id: str, pool: Sequence[Task]) -> None:
     paths.agent_loops.write_text(json.dumps([loop], indent=1))
     lines = [f"# {override.reason}\n{override.render()}" for override in plan.overrides]
     paths.overrides.write_text("\n".join(lines) + "\n")
-
-
-def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
-    """What every process of the run gets in its environment."""
-    env = {
-        "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
-        "HF_HUB_OFFLINE": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_NO_USAGE_STATS": "1",
-        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        "STATEWARD_TRAIN_LOGS": str(paths.logs),
-    }
-    if config.train.device == "cpu":
-        env |= CPU_ENVIRONMENT
-    return env
-
-
-#: See `cpu_platform`, which is loaded by it.
-CPU_ENVIRONMENT = {
-    "VERL_PLATFORM": "cpu",
-    "VERL_ENGINE_DEVICE": "cuda",  # the FSDP engine is registered for cuda and npu only
-    "VLLM_TARGET_DEVICE": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, the smallest it takes
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the cores are shared with the trainer and the worlds
-    "OMP_NUM_THREADS": "1",
-    "GLOO_SOCKET_IFNAME": "lo",
-}
 
 
 def _local_ray(plan: TrainPlan) -> Any:

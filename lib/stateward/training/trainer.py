@@ -38,7 +38,9 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
     """One update a step on whole groups of episodes."""
 
     def __init__(self, config: Any) -> None:
-        plan = json.loads(Path(config.actor_rollout_ref.rollout.agent.agent_loop_config_path).with_name("settings.json").read_text())
+        plan = json.loads(
+            Path(config.actor_rollout_ref.rollout.agent.agent_loop_config_path).with_name("settings.json").read_text()
+        )
         self.ours = config_from_dict(plan["config"])
         self.paths = TrainPaths(Path(plan["run_dir"]))
         self._logprobs: dict[str, float] = {}

@@ -1,0 +1,39 @@
+"""Train: GRPO with Verl on the curated pool, up to train.steps steps; goes on from the last verified checkpoint.
+
+Reads RUN_DIR/pool/train.yaml (jobs/curate.py writes it). Writes RUN_DIR/train: checkpoints, metrics.jsonl, every
+episode, logs. --dry-run prints what Verl would be told, with the reason for every setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stateward.campaign.cli import DONE, configured, entry, stage_parser
+
+
+def main(argv: Sequence[str] | None) -> int:
+    parser = stage_parser(__doc__ or "")
+    parser.add_argument("--pool", metavar="FILE", help="selector list to train on (default: RUN_DIR/pool/train.yaml)")
+    args = parser.parse_args(argv)
+    config = configured(args)
+    if args.dry_run:
+        from stateward.training.plan import plan_training
+
+        print("\n".join(plan_training(config, config.run_dir, Path(config.policy.model)).lines()))
+        return DONE
+    from stateward.campaign.layout import RunDir, model_path, selected_tasks
+    from stateward.policy import policy_fingerprint
+    from stateward.training.run import train
+
+    model = model_path(config)
+    pool = selected_tasks(config, args.pool or str(RunDir(Path(config.run_dir)).pool / "train.yaml"))
+    policy_id = policy_fingerprint(model, (config.policy.tool_parser, config.policy.reasoning_parser))
+    result = train(config, config.run_dir, model=model, policy_id=policy_id, pool=pool)
+    print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}")
+    print(f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir}")
+    return DONE
+
+
+if __name__ == "__main__":
+    entry(main)

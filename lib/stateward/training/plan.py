@@ -1,0 +1,84 @@
+"""A training run resolved from its configuration: layout, overrides, environment. No torch, no Ray, no tasks."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from stateward.config import Config
+from stateward.training.layout import Layout, resolve_layout
+from stateward.training.overrides import Override, verl_overrides
+from stateward.training.paths import TrainPaths
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainPlan:
+    """A run, resolved: what a dry run prints and `run.train` carries out."""
+
+    config: Config
+    layout: Layout
+    overrides: list[Override]
+    paths: TrainPaths
+    model: Path
+
+    def command(self) -> list[str]:
+        """The driver's overrides as the command line of Verl's own launcher."""
+        return ["python", "-m", "verl.trainer.main_ppo", *(override.render() for override in self.overrides)]
+
+    def lines(self) -> list[str]:
+        """What `--dry-run` prints: the layout, the environment, and every override with its reason."""
+        environment = worker_environment(self.config, self.paths)
+        return [
+            *self.layout.describe(),
+            "environment of every process:",
+            *(f"  {name}={value}" for name, value in environment.items()),
+            "Verl:",
+            "  python -m verl.trainer.main_ppo \\",
+            *(f"    {shlex.quote(line.render())} \\  # {line.reason}" for line in self.overrides),
+        ]
+
+
+def plan_training(config: Config, run_dir: Path | str, model: Path) -> TrainPlan:
+    """Resolve everything that can be resolved without torch, Ray or the network.
+
+    Raises:
+        UserError: the configuration contradicts itself.
+    """
+    layout = resolve_layout(config)
+    paths = TrainPaths.of(run_dir)
+    return TrainPlan(
+        config=config,
+        layout=layout,
+        overrides=verl_overrides(config, layout, paths, model),
+        paths=paths,
+        model=model,
+    )
+
+
+def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
+    """What every process of the run gets in its environment."""
+    env = {
+        "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        "STATEWARD_TRAIN_LOGS": str(paths.logs),
+    }
+    if config.train.device == "cpu":
+        env |= CPU_ENVIRONMENT
+    return env
+
+
+#: See `cpu_platform`, which is loaded by it.
+CPU_ENVIRONMENT = {
+    "VERL_PLATFORM": "cpu",
+    "VERL_ENGINE_DEVICE": "cuda",  # the FSDP engine is registered for cuda and npu only
+    "VLLM_TARGET_DEVICE": "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, the smallest it takes
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the cores are shared with the trainer and the worlds
+    "OMP_NUM_THREADS": "1",
+    "GLOO_SOCKET_IFNAME": "lo",
+}

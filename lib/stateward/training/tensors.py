@@ -1,0 +1,122 @@
+"""A merged checkpoint against its base, tensor by tensor: names, shapes, dtypes, finite, changed at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from stateward.errors import SystemFault, UserError
+
+#: Tensors that transformers leaves out when it loads a causal model, so that training never saw them: the heads for
+#: multi-token prediction. They are carried over from the base unchanged.
+UNTRAINED = ("mtp.",)
+_INDEX = "model.safetensors.index.json"
+_CARRIED = "model-carried-over.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What `compare` found. `largest` is the largest absolute change of any weight, and the tensor that has it."""
+
+    tensors: int
+    changed: int
+    unchanged: list[str] = field(default_factory=list)
+    carried_over: list[str] = field(default_factory=list)
+    largest: float = 0.0
+    largest_in: str = ""
+    parameters: int = 0
+
+
+def weight_files(model: Path) -> dict[str, Path]:
+    """Tensor name → the safetensors file that holds it.
+
+    Raises:
+        UserError: the folder holds no safetensors weights.
+    """
+    from safetensors import safe_open
+
+    files = sorted(model.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{model} holds no *.safetensors", "tensors are compared by name without loading the model")
+    found: dict[str, Path] = {}
+    for path in files:
+        with safe_open(path, framework="pt") as archive:
+            found |= dict.fromkeys(archive.keys(), path)
+    return found
+
+
+def carry_over(base: Path, merged: Path) -> list[str]:
+    """Copy the base's `UNTRAINED` tensors that `merged` lacks into it, as one more file. Returns their names."""
+    from safetensors.torch import save_file
+
+    ours, theirs = weight_files(merged), weight_files(base)
+    names = sorted(name for name in theirs if name not in ours and name.startswith(UNTRAINED))
+    if not names:
+        return []
+    tensors = {name: tensor for name, tensor in _tensors(theirs, names)}
+    save_file(tensors, merged / _CARRIED, metadata={"format": "pt"})
+    weight_map = {name: path.name for name, path in ours.items()} | dict.fromkeys(names, _CARRIED)
+    total = sum(path.stat().st_size for path in set(ours.values())) + (merged / _CARRIED).stat().st_size
+    (merged / _INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=1))
+    return names
+
+
+def compare(base: Path, merged: Path) -> Comparison:
+    """Compare every tensor of `merged` with the one of the same name in `base`; one pair in memory at a time.
+
+    Raises:
+        SystemFault: a name is missing or new, a shape or dtype differs, a value is not finite, or nothing changed.
+    """
+    import torch
+
+    ours, theirs = weight_files(merged), weight_files(base)
+    wrong = [f"{name} is missing" for name in sorted(theirs.keys() - ours.keys())]
+    wrong += [f"{name} is new" for name in sorted(ours.keys() - theirs.keys())]
+    if wrong:
+        raise SystemFault("bug", f"merged tensors differ from the base's: {_some(wrong)}")
+    names = sorted(ours)
+    unchanged, carried, largest, largest_in, changed, parameters = [], [], 0.0, "", 0, 0
+    for (name, old), (_, new) in zip(_tensors(theirs, names), _tensors(ours, names), strict=True):
+        parameters += new.numel()
+        if old.shape != new.shape or old.dtype != new.dtype:
+            wrong.append(f"{name}: {tuple(old.shape)} {old.dtype} became {tuple(new.shape)} {new.dtype}")
+            continue
+        if not torch.isfinite(new).all():
+            wrong.append(f"{name} holds values that are not finite")
+            continue
+        if torch.equal(old, new):
+            (carried if name.startswith(UNTRAINED) else unchanged).append(name)
+            continue
+        changed += 1
+        difference = (new.float() - old.float()).abs().max().item()
+        if difference > largest:
+            largest, largest_in = difference, name
+    if wrong:
+        raise SystemFault("bug", f"merged tensors do not fit the base: {_some(wrong)}")
+    if not changed:
+        raise SystemFault("bug", f"none of the {len(names)} merged tensors differs from the base: nothing was trained")
+    return Comparison(
+        tensors=len(names),
+        changed=changed,
+        unchanged=unchanged,
+        carried_over=carried,
+        largest=largest,
+        largest_in=largest_in,
+        parameters=parameters,
+    )
+
+
+def _tensors(files: dict[str, Path], names: list[str]) -> Iterator[tuple[str, Any]]:
+    from safetensors import safe_open
+
+    for name in names:
+        with safe_open(files[name], framework="pt") as archive:
+            yield name, archive.get_tensor(name)
+
+
+def _some(texts: list[str], number: int = 5) -> str:
+    more = f" and {len(texts) - number} more" if len(texts) > number else ""
+    return "; ".join(texts[:number]) + more
