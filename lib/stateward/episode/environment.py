@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from stateward.config import EndpointConfig, EpisodeConfig
+from stateward.config import EndpointConfig, EpisodeConfig, config_to_dict
 from stateward.episode.loop import EpisodeLimits, EpisodeRunner
 from stateward.episode.policy import Policy
 from stateward.episode.users import ModelUser, User, scripted_user
@@ -76,17 +76,10 @@ async def _chat_model(stack: AsyncExitStack, config: EndpointConfig, party: str)
             f"episode.{party}.kind={config.kind!r} is not known here",
             do=nearest(config.kind, ["chat", "none"] + (["scripted"] if party == "user" else [])),
         )
-    sampler: ChatSampler = await stack.enter_async_context(ChatSampler(config))
+    sampler: ChatSampler = await stack.enter_async_context(ChatSampler(config, kind=party))
     return sampler
 
 
 def _sandbox_limits(config: EpisodeConfig) -> SandboxLimits:
-    box = config.sandbox
-    return SandboxLimits(
-        max_worlds=max(box.max_worlds, config.concurrency),
-        open_deadline_seconds=box.open_deadline_seconds,
-        idle_seconds=box.idle_seconds,
-        max_output_bytes=box.max_output_bytes,
-        memory_mb=box.world_memory_mb,
-        cpu_seconds=box.world_cpu_seconds,
-    )
+    values = config_to_dict(config.sandbox)
+    return SandboxLimits(**{**values, "max_worlds": max(config.sandbox.max_worlds, config.concurrency)})

@@ -181,8 +181,12 @@ class EpisodeRunner:
             text, is_error = "ok", False
         else:
             with progress.clock("tools"):
+                # Our own id: a model's may come twice in one conversation, and a world never applies an id twice.
                 result = await world.call(
-                    call.name, call.arguments, call_id=call.id, deadline=self.limits.tool_deadline_seconds
+                    call.name,
+                    call.arguments,
+                    call_id=f"call-{len(progress.calls)}",
+                    deadline=self.limits.tool_deadline_seconds,
                 )
             text, is_error = result.text, result.is_error
             direct = next((p.direct_response for p in task.tools if p.name == call.name), "")
