@@ -43,8 +43,8 @@ class ContainerConfig:
 class ClusterProfile:
     """One cluster.
 
-    Roles: `service` (Ray head, driver, Typesense), `train` (Ray workers), `sample` (probe and evaluation arrays, one vLLM
-    replica an array task), `small` (merge, report).
+    Roles: `service` (Ray head, driver, Typesense), `train` (Ray workers), `sample` (probe and evaluation arrays, one
+    vLLM replica an array task), `small` (merge, report).
     """
 
     name: str = "???"

@@ -1,0 +1,64 @@
+"""Processes that end with the one that started them, and nothing of theirs left behind.
+
+Ray's daemons detach themselves, so a process group is not enough to find them again. Linux can make a process the
+reaper of all its orphaned descendants; what is still below it at the end is then exactly what it must stop.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+
+import psutil
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+def _prctl(option: int, value: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(option, value, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), f"prctl({option}, {value})")
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of every descendant whose own parent ends (Linux ≥ 3.4)."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    """Kill this process when its parent dies. To be called in the child; the parent must be a single-threaded starter
+    or wait for the child in the thread that started it, as Linux ties the signal to that thread."""
+    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stop_descendants(patience: float = 5.0) -> int:
+    """Stop everything below this process: SIGTERM, then SIGKILL after `patience` seconds. Returns how many were there.
+
+    Only descendants are touched, found by parentage and never by name.
+    """
+    me = psutil.Process()
+    first = me.children(recursive=True)
+    for process in first:
+        _signal(process, signal.SIGTERM)
+    psutil.wait_procs(first, timeout=patience)
+    deadline = time.monotonic() + 30.0
+    # Again and again: a dying process may have just started another one.
+    while left := [p for p in me.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]:
+        for process in left:
+            _signal(process, signal.SIGKILL)
+        psutil.wait_procs(left, timeout=1.0)
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes {[p.pid for p in left]} survive SIGKILL; a device or a file system hangs")
+    return len(first)
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    try:
+        process.send_signal(number)
+    except psutil.NoSuchProcess:
+        return

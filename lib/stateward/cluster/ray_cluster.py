@@ -1,0 +1,233 @@
+"""Ray inside one Slurm allocation: rank 0 is the head without GPUs, the other ranks are workers, then a driver runs.
+
+    srun --het-group=0,1 python -m stateward.cluster.ray_cluster --shared DIR -- DRIVER ARGUMENTS...
+
+Nothing is shared with any other Ray on these nodes: own folder, own block of ports, own token, an explicit address,
+resources as Slurm allocated them. The driver's exit status is the step's. When a rank ends, everything that descends
+from it is gone; nothing is found or killed by name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import FrameType
+
+import psutil
+
+from stateward.cluster.node import (
+    StepRank,
+    allocated,
+    cache_environment,
+    node_address,
+    port_block,
+    report_of,
+    scratch_folder,
+)
+from stateward.cluster.processes import adopt_orphans, stop_descendants
+from stateward.cluster.rendezvous import Rendezvous, check_reports
+from stateward.errors import SystemFault, UserError
+
+#: The driver finds the cluster in these variables.
+ADDRESS, NODES = "STATEWARD_RAY_ADDRESS", "STATEWARD_RAY_NODES"
+_DAEMONS = ("gcs_server", "raylet")
+
+
+class _Terminated(Exception):
+    """SIGTERM: Slurm or the batch script ends the step."""
+
+
+class RayRank:
+    """One rank of the allocation, from its first report to its last process."""
+
+    def __init__(self, step: StepRank, shared: Path, *, interface: str, scratch: str, deadline_seconds: float) -> None:
+        self.step, self.interface, self.scratch = step, interface, scratch
+        self.began = _job_start(os.environ)
+        folder = shared / "rendezvous" / f"{step.job}-{step.restart}"
+        self.meeting = Rendezvous(folder, rank=step.rank, size=step.size, deadline_seconds=deadline_seconds)
+        self.env: dict[str, str] = {}
+        self.address = ""
+
+    def run(self, driver: Sequence[str]) -> int:
+        """Join the cluster; on rank 0 also prove it and run `driver`. The step's exit status."""
+        adopt_orphans()
+        signal.signal(signal.SIGTERM, _terminate)
+        try:
+            with ExitStack() as stack:
+                stack.callback(stop_descendants)
+                scratch = stack.enter_context(scratch_folder(self.scratch, self.step.job, self.step.rank))
+                self._meet(scratch)
+                return self._head(driver, scratch) if self.step.rank == 0 else self._worker(scratch)
+        except _Terminated:
+            self.stamp("SIGTERM: ending")
+            return 128 + signal.SIGTERM
+        except (SystemFault, UserError) as error:
+            self.stamp(f"failed: {error}")
+            self.meeting.give_up(self.step.node, str(error))
+            return 1
+
+    def stamp(self, text: str) -> None:
+        """One line of the log, with seconds since the job began."""
+        print(f"[{time.time() - self.began:7.1f} s] rank {self.step.rank} {self.step.node}: {text}", flush=True)
+
+    def _meet(self, scratch: Path) -> None:
+        if self.step.rank == 0:
+            self.meeting.open()
+        canary = self.meeting.canary()
+        self.address = node_address(self.interface, self.step.rank)
+        self.env = {
+            **os.environ,
+            **cache_environment(scratch),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.meeting.token),
+            # No idle workers in advance, no usage report, no metrics to a dashboard that is off.
+            "RAY_enable_worker_prestart": "0",
+            "RAY_prestart_worker_first_driver": "0",
+            "RAY_enable_metrics_collection": "0",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+        }
+        if self.interface and self.interface != "loopback":
+            self.env |= {"NCCL_SOCKET_IFNAME": self.interface, "GLOO_SOCKET_IFNAME": self.interface}
+        self.meeting.report(report_of(self.step, self.address, canary, scratch, os.environ))
+        self.stamp(f"address {self.address}, scratch {scratch}")
+
+    def _head(self, driver: Sequence[str], scratch: Path) -> int:
+        reports = self.meeting.reports()
+        problems = check_reports(reports, self.meeting.canary())
+        if problems:
+            raise SystemFault("cluster", "; ".join(problems))
+        self.stamp(f"{len(reports)} nodes see the shared folder")
+        ports = port_block(self.step.job, 0, self.address)
+        self._start(
+            scratch, ports, ["--head", f"--port={ports[0]}", "--include-dashboard=false", "--no-monitor"], gpus=0
+        )
+        address = f"{self.address}:{ports[0]}"
+        self.meeting.write("head.json", {"address": address})
+        self.stamp(f"Ray head at {address}")
+        self.env |= {ADDRESS: address, NODES: str(self.step.size)}
+        check = [sys.executable, "-m", "stateward.cluster.ray_check", address, str(self.step.size)]
+        if status := self._child(check):
+            raise SystemFault("cluster", f"the Ray cluster did not prove itself (status {status}); its lines are above")
+        self.stamp("Ray is ready: nodes, devices and an all-reduce")
+        status = self._child(driver)
+        self.stamp(f"driver ended with status {status}")
+        self.meeting.write("exit.json", {"status": status})
+        try:
+            self.meeting.wait(self._workers_gone, lambda: "a worker did not say that it ended")
+        except SystemFault as fault:
+            self.stamp(f"not all workers said goodbye: {fault.cause}")  # srun ends them; the driver's status counts
+        return status
+
+    def _worker(self, scratch: Path) -> int:
+        head = self.meeting.read("head.json", "the head's address")
+        ports = port_block(self.step.job, self.step.rank, self.address)
+        gpus = len(allocated(os.environ)[2])
+        self._start(scratch, ports, [f"--address={head['address']}"], gpus=gpus)
+        self.stamp(f"Ray worker with {gpus} devices")
+        daemons = _daemons()
+        ended = self.meeting.folder / "exit.json"
+        while not ended.is_file():
+            readable, _, _ = select.select(list(daemons), [], [], 0.5)
+            if readable:
+                raise SystemFault("cluster", f"Ray's {daemons[readable[0]]} on {self.step.node} ended")
+            if any(self.meeting.folder.glob("failed-*.json")):
+                return 1
+        stop_descendants()
+        self.meeting.write(f"gone-{self.step.rank}.json", {})
+        self.stamp("ended")
+        return 0
+
+    def _start(self, scratch: Path, ports: range, arguments: list[str], *, gpus: int) -> None:
+        cpus, memory, _ = allocated(os.environ)
+        # The memory of the allocation, less what the object store takes as shared memory.
+        store = max(128, min(memory // 4, 8_192))
+        named = (
+            "node-manager",
+            "object-manager",
+            "runtime-env-agent",
+            "dashboard-agent-grpc",
+            "dashboard-agent-listen",
+        )
+        command = [
+            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", *arguments),
+            *(f"--node-ip-address={self.address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"),
+            *(f"--memory={(memory - store) << 20}", f"--object-store-memory={store << 20}"),
+            *(f"--{name}-port={ports[1 + i]}" for i, name in enumerate(named)),
+            *(f"--min-worker-port={ports[20]}", f"--max-worker-port={ports[-1]}"),
+        ]
+        if self.step.rank == 0:
+            command += [f"--temp-dir={scratch}", f"--ray-client-server-port={ports[10]}"]
+        started = subprocess.run(command, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        if started.returncode:
+            print(started.stdout, started.stderr, sep="\n", flush=True)
+            last = (started.stderr or started.stdout).strip().splitlines()[-1:]
+            raise SystemFault("cluster", f"ray start ended with status {started.returncode}: {''.join(last)}")
+
+    def _child(self, command: Sequence[str]) -> int:
+        """Run a command beside the node's daemons; a daemon's end ends it."""
+        process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL)
+        handle = os.pidfd_open(process.pid)
+        daemons = _daemons()
+        failed = self.meeting.folder
+        while True:
+            readable, _, _ = select.select([handle, *daemons], [], [], 1.0)
+            if handle in readable:
+                os.close(handle)
+                return _shell_status(process.wait())
+            gone = [daemons[fd] for fd in readable]
+            lost = sorted(failed.glob("failed-*.json"))
+            if gone or lost:
+                process.terminate()
+                cause = f"Ray's {gone[0]} on {self.step.node} ended" if gone else lost[0].read_text()
+                raise SystemFault("cluster", cause)
+
+    def _workers_gone(self) -> bool:
+        return all((self.meeting.folder / f"gone-{rank}.json").is_file() for rank in range(1, self.step.size))
+
+
+def _daemons() -> dict[int, str]:
+    """Handles of this rank's Ray daemons: readable once they have ended."""
+    found = [p for p in psutil.Process().children(recursive=True) if p.name() in _DAEMONS]
+    return {os.pidfd_open(p.pid): p.name() for p in found}
+
+
+def _shell_status(code: int) -> int:
+    return 128 - code if code < 0 else code
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise _Terminated
+
+
+def _job_start(env: dict[str, str] | os._Environ[str]) -> float:
+    """When the job began, if Slurm says (23.02 and later), otherwise now."""
+    return float(env.get("SLURM_JOB_START_TIME") or time.time())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shared", type=Path, required=True, help="folder that all nodes see")
+    parser.add_argument("--interface", default="", help="network interface; empty: the default route's")
+    parser.add_argument("--scratch", default="/tmp", help="node-local folder with a short path")
+    parser.add_argument("--deadline", type=float, default=600.0, help="seconds until the cluster must be ready")
+    parser.add_argument("driver", nargs="+", help="the command that runs once Ray is ready")
+    args = parser.parse_args(argv)
+    step = StepRank.from_environment(os.environ)
+    rank = RayRank(step, args.shared, interface=args.interface, scratch=args.scratch, deadline_seconds=args.deadline)
+    return rank.run(args.driver)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except UserError as error:
+        sys.exit(f"error: {error}")

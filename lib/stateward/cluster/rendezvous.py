@@ -1,0 +1,127 @@
+"""How the ranks of one job step find each other: small files in a folder of the shared run directory.
+
+The folder is one a start (job id and restart count), so that a restart never reads what an earlier start wrote. Every
+node proves there that it sees the shared file system, by answering a canary that rank 0 wrote.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from stateward.errors import SystemFault
+from stateward.store.stage import write_json
+
+_POLL_SECONDS = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeReport:
+    """What one rank says of its node.
+
+    Attributes:
+        rank: 0 is the head. name: Slurm's name of the node. address: of the interface that Ray and NCCL use.
+        cpus, memory_mb: as allocated to the job on this node. devices: device indices that the job was given.
+        canary: what this node read in the canary file.
+        scratch_free_mb: room in the node's private scratch.
+    """
+
+    rank: int
+    name: str
+    address: str
+    cpus: int
+    memory_mb: int
+    devices: list[str]
+    canary: str
+    scratch_free_mb: int
+
+
+class Rendezvous:
+    """One start of one job, as seen from `rank` of `size` ranks."""
+
+    def __init__(self, folder: Path, *, rank: int, size: int, deadline_seconds: float) -> None:
+        self.folder, self.rank, self.size = folder, rank, size
+        self._deadline = time.monotonic() + deadline_seconds
+        self._seconds = deadline_seconds
+
+    def open(self) -> None:
+        """Rank 0: make the folder with its canary and the token that only this user can read."""
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        token = os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(token, "w") as file:
+            file.write(secrets.token_hex(32))
+        write_json(self.folder / "canary.json", {"canary": secrets.token_hex(8)})
+
+    @property
+    def token(self) -> Path:
+        """File of Ray's token, mode 0600."""
+        return self.folder / "ray-token"
+
+    def canary(self) -> str:
+        """What the canary file says, once this node sees it."""
+        value = self.read("canary.json", "the canary file of rank 0")
+        return str(value["canary"])
+
+    def report(self, node: NodeReport) -> None:
+        write_json(self.folder / f"node-{node.rank}.json", asdict(node))
+
+    def reports(self) -> list[NodeReport]:
+        """All ranks' reports, in order of rank, once they are there. A missing one is named by its rank."""
+
+        def missing() -> list[int]:
+            return [r for r in range(self.size) if not (self.folder / f"node-{r}.json").is_file()]
+
+        self.wait(lambda: not missing(), lambda: f"no report of rank {', '.join(map(str, missing()))}")
+        rows = [json.loads((self.folder / f"node-{r}.json").read_text()) for r in range(self.size)]
+        return [NodeReport(**row) for row in rows]
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        write_json(self.folder / name, value)
+
+    def read(self, name: str, what: str) -> dict[str, Any]:
+        """A file of another rank, once it is there."""
+        path = self.folder / name
+        self.wait(path.is_file, lambda: f"{what} did not appear in {self.folder}")
+        value: dict[str, Any] = json.loads(path.read_text())
+        return value
+
+    def wait(self, true: Callable[[], bool], missing: Callable[[], str]) -> None:
+        """Poll the shared folder until `true`.
+
+        Raises:
+            SystemFault("cluster"): the start's deadline passed (the text says what was missing), or a rank gave up.
+        """
+        while not true():
+            gone = sorted(self.folder.glob("failed-*.json"))
+            if gone:
+                first = json.loads(gone[0].read_text())
+                raise SystemFault("cluster", f"rank {first['rank']} on {first['node']} gave up: {first['cause']}")
+            if time.monotonic() > self._deadline:
+                raise SystemFault("cluster", f"not within {self._seconds:g} s: {missing()}")
+            time.sleep(_POLL_SECONDS)
+
+    def give_up(self, node: str, cause: str) -> None:
+        """Tell the other ranks, so that none of them waits for its whole deadline."""
+        if self.folder.is_dir():
+            write_json(self.folder / f"failed-{self.rank}.json", {"rank": self.rank, "node": node, "cause": cause})
+
+
+def check_reports(reports: list[NodeReport], canary: str) -> list[str]:
+    """What is wrong with the nodes as they reported themselves; empty if all is well."""
+    problems = []
+    for node in reports:
+        if node.canary != canary:
+            problems.append(f"{node.name} (rank {node.rank}) reads another canary: it does not see the shared folder")
+        if len(set(node.devices)) != len(node.devices):
+            problems.append(f"{node.name} (rank {node.rank}) was given the same device twice: {node.devices}")
+    addresses = [node.address for node in reports]
+    for address in sorted({a for a in addresses if addresses.count(a) > 1}):
+        names = ", ".join(f"{n.name} (rank {n.rank})" for n in reports if n.address == address)
+        problems.append(f"{names} have the same address {address}: set network_interface in the cluster profile")
+    return problems
