@@ -6,7 +6,7 @@ nested model would stay a JSON string. `inline_refs` writes the definitions out 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _COMBINATIONS = ("anyOf", "oneOf", "allOf")
@@ -19,10 +19,9 @@ def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "$ref" not in str(schema):
         return dict(schema)
-    out = _inline(schema, schema, ())
-    assert isinstance(out, dict)
-    out.pop("$defs", None) if "$ref" not in str({k: v for k, v in out.items() if k != "$defs"}) else None
-    return out
+    out: dict[str, Any] = _inline(schema, schema, ())
+    rest = {key: value for key, value in out.items() if key != "$defs"}
+    return out if "$ref" in str(rest) else rest
 
 
 def declared_types(schema: Any) -> frozenset[str]:
@@ -40,20 +39,25 @@ def declared_types(schema: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def unreadable(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> list[str]:
-    """One sentence for each argument whose text could not be read as any type that its schema declares.
+def unreadable(
+    arguments: Mapping[str, Any], schema: Mapping[str, Any], coerce: Callable[[str, list[str]], Any]
+) -> list[str]:
+    """One sentence for each argument whose text cannot be read as any type that its schema declares.
 
-    Only what stayed text is judged; whether a value is allowed is for the tool to say.
+    Only text is judged; whether a value is allowed is for the tool to say.
+
+    Args:
+        coerce: vLLM's own reading of a text as one of several types; it returns the text if that is not possible.
     """
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return []
     problems = []
     for name, value in arguments.items():
-        types = declared_types(properties.get(name))
-        if isinstance(value, str) and types and "string" not in types:
+        types = sorted(declared_types(properties.get(name)))
+        if isinstance(value, str) and types and "string" not in types and isinstance(coerce(value, types), str):
             shown = value if len(value) <= 80 else value[:80] + "…"
-            problems.append(f"argument {name!r} must be {' or '.join(sorted(types))}, got {shown!r}")
+            problems.append(f"argument {name!r} must be {' or '.join(types)}, got {shown!r}")
     return problems
 
 

@@ -9,20 +9,16 @@ What the server would drop in silence (a call that cannot be read, a call inside
 from __future__ import annotations
 
 import json
-import re
-import uuid
 from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from stateward.errors import UserError, nearest
-from stateward.policy.arguments import inline_refs, unreadable
+from stateward.policy.arguments import inline_refs
+from stateward.policy.calls import CALL_START, read_calls
 from stateward.policy.checkpoint import stop_tokens
-from stateward.policy.template import THINK_END, THINK_START
-from stateward.policy.turn import ToolCall, Turn
-
-CALL_START, CALL_END = "<tool_call>", "</tool_call>"
-_NAME = re.compile(r'<function=([^>\n]+)|"name"\s*:\s*"([^"]+)"')
+from stateward.policy.template import THINK_END
+from stateward.policy.turn import Turn
 
 
 class Interpreter:
@@ -81,70 +77,31 @@ class Interpreter:
         Args:
             tools: entries of a chat request's ``tools``; their schemas type the arguments.
         """
-        text = self.text(ids)
+        text, ended = self.text(ids), bool(ids) and ids[-1] in self.stop_ids
         parsed_tools, schemas = self._prepared(tools)
-        request = _request(parsed_tools)
         parser = self._parser_class(self._tokenizer, parsed_tools or None, chat_template_kwargs=dict(self._kwargs))
-        reasoning, content, raw_calls = parser.parse(
-            text, request, enable_auto_tools=True, model_output_token_ids=list(ids)
+        reasoning, content, parsed = parser.parse(
+            text, _request(parsed_tools), enable_auto_tools=True, model_output_token_ids=list(ids)
         )
-        problems: Counter[str] = Counter()
-        calls = [self._call(raw.name, raw.arguments, schemas, problems) for raw in raw_calls or ()]
-        calls += self._lost_calls(text, len(calls), bool(tools), problems)
-        if not ids or ids[-1] not in self.stop_ids:
-            problems["truncated"] += 1
-        if self._thinking_on and not content and not calls and THINK_END not in text:
-            problems["unterminated_thinking"] += 1
-        return Turn(reasoning=reasoning or "", text=content or "", calls=tuple(calls), problems=dict(problems))
+        thought, said = self._split(text)
+        problems: Counter[str] = Counter(truncated=int(not ended), call_in_thinking=thought.count(CALL_START))
+        if self._thinking_on and not content and not parsed and THINK_END not in text:
+            problems["unterminated_thinking"] = 1
+        calls = read_calls(parsed or (), said, schemas, problems, ended=ended)
+        return Turn(reasoning=reasoning or "", text=content or "", calls=tuple(calls), problems=dict(+problems))
 
     @property
     def _thinking_on(self) -> bool:
         return self._thinks and self._kwargs.get("enable_thinking", True) is not False
 
-    def _call(
-        self, name: str, arguments: str | None, schemas: dict[str, dict[str, Any]], problems: Counter[str]
-    ) -> ToolCall:
-        call_id = _call_id()
-        try:
-            value = json.loads(arguments or "{}")
-        except json.JSONDecodeError as error:
-            problems["bad_arguments"] += 1
-            return ToolCall(id=call_id, name=name, error=f"the arguments of {name} are not valid JSON: {error}")
-        if not isinstance(value, dict):
-            problems["bad_arguments"] += 1
-            return ToolCall(id=call_id, name=name, error=f"the arguments of {name} must be an object, got {value!r}")
-        if name not in schemas:
-            problems["unknown_tool"] += 1
-            unknown = f"there is no tool {name!r}; the tools are {', '.join(sorted(schemas)) or 'none'}"
-            return ToolCall(id=call_id, name=name, arguments=value, error=unknown)
-        wrong = unreadable(value, schemas[name])
-        if wrong:
-            problems["bad_arguments"] += 1
-        return ToolCall(id=call_id, name=name, arguments=value, error=f"{name}: {'; '.join(wrong)}" if wrong else "")
-
-    def _lost_calls(self, text: str, parsed: int, has_tools: bool, problems: Counter[str]) -> list[ToolCall]:
-        """Calls that the parser could not read become errors; calls inside thinking are counted."""
-        thought, said = self._split(text)
-        inside = thought.count(CALL_START)
-        if inside:
-            problems["call_in_thinking"] += inside
-        regions = said.split(CALL_START)[1:]
-        lost = len(regions) - parsed if has_tools else 0
-        if lost <= 0:
-            return []
-        problems["bad_arguments"] += lost
-        unread = [region for region in regions if not _readable(region)] or regions
-        return [_unread_call(region) for region in unread[-lost:]]
-
     def _split(self, text: str) -> tuple[str, str]:
+        """What was thought and what was said. They overlap where a call inside thinking ended it, as vLLM reads it."""
         if not self._thinking_on:
             return "", text
         thought, end, said = text.partition(THINK_END)
-        if end and CALL_START not in thought:
-            return thought, said
-        # vLLM takes a call as the end of thinking that was never closed: what follows is read, and counted as inside.
-        at = text.find(CALL_START)
-        return (text, "") if at < 0 else (thought, text[at:])
+        if CALL_START in thought:
+            return thought, text[text.index(CALL_START) :]
+        return thought, said if end else ""
 
     def _prepared(self, tools: Sequence[dict[str, Any]]) -> tuple[list[Any], dict[str, dict[str, Any]]]:
         key = json.dumps(tools, sort_keys=True, default=str)
@@ -211,28 +168,3 @@ def _request(tools: list[Any]) -> Any:
     if tools:
         request.tools, request.tool_choice = tools, "auto"
     return request
-
-
-def _readable(region: str) -> bool:
-    body = region.split(CALL_END)[0].strip()
-    if body.startswith("{"):
-        try:
-            return isinstance(json.loads(body), dict)
-        except json.JSONDecodeError:
-            return False
-    return "<function=" in body and ">" in body
-
-
-def _unread_call(region: str) -> ToolCall:
-    found = _NAME.search(region)
-    name = next((group for group in found.groups() if group), "") if found else ""
-    shown = region.split(CALL_END)[0].strip()
-    shown = shown if len(shown) <= 120 else shown[:120] + "…"
-    return ToolCall(id=_call_id(), name=name.strip(), error=f"this tool call could not be read: {shown!r}")
-
-
-def _call_id() -> str:
-    return f"call_{uuid.uuid4().hex[:24]}"
-
-
-__all__ = ["CALL_END", "CALL_START", "THINK_END", "THINK_START", "Interpreter"]
