@@ -194,6 +194,9 @@ def test_best_record_of_each_key_against_a_plain_model(tmp_path: Path, make_reco
     valid = sum(r.outcome != "void" for r in records)
     assert len(found.duplicates) == valid - sum(r.outcome != "void" for r in order)
     assert found.superseded == len(records) - len(order) - len(found.duplicates)
+    assert len(found.dropped["uid"]) == len(records) - len(order)
+    kept = set(found.columns["started"].tolist())
+    assert kept.isdisjoint(found.dropped["started"].tolist())
     assert {r.trial.key: r.started for r in found} == {r.trial.key: r.started for r in order}
     assert found.find("t.py:test_1", 2)
 

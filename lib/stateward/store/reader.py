@@ -48,6 +48,7 @@ class Records:
         columns: each [n], see `stateward.store.shard.COLUMNS`; text is UTF-8 bytes (dtype S).
         duplicates: valid records dropped because another valid record of the same trial was kept.
         superseded: voids dropped because the trial was run again.
+        dropped: columns of the duplicates and superseded voids; they took tokens and time too.
         copies: records found twice, as after a sealing that was killed before it removed its journal.
         torn, damaged: journal lines that were dropped (see `JournalReader`).
     """
@@ -55,6 +56,7 @@ class Records:
     columns: dict[str, Column]
     duplicates: list[Duplicate] = field(default_factory=list)
     superseded: int = 0
+    dropped: dict[str, Column] = field(default_factory=lambda: make_columns([]))
     copies: int = 0
     torn: int = 0
     damaged: int = 0
@@ -171,15 +173,19 @@ def _one_per_key(columns: dict[str, Column], file_of: Column, files: list[Path])
         ordered = columns[name][order]
         same &= ordered[1:] == ordered[:-1]
     keep = order[np.append(~same, True)]
+    dropped: list[int] = []
     for at in np.flatnonzero(same):
         i, j = order[at], order[at + 1]
         if all(columns[n][i] == columns[n][j] for n in ("attempt", "started", "outcome")):
             records.copies += 1
-        elif valid[i]:
+            continue
+        dropped.append(int(i))
+        if valid[i]:
             key = Trial(**{n: _plain(columns[n][i]) for n in names}).key
             records.duplicates.append(Duplicate(key, files[file_of[j]].name, files[file_of[i]].name))
         else:
             records.superseded += 1
+    records.dropped = {name: column[dropped] for name, column in columns.items()}
     if records.duplicates:
         _LOG.warning("%d trials have more than one valid record, such as %s", len(records.duplicates), key)
     return keep, records

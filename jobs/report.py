@@ -1,0 +1,54 @@
+"""Report: the figures of a campaign's evaluations, compared if they can be. Writes RUN_DIR/report.
+
+Exit status 1 says that a run is not complete, or that two runs could not be compared; the text says why.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from stateward.campaign.cli import DONE, INCOMPLETE, entry
+
+
+def main(argv: Sequence[str] | None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure to FILE as well")
+    parser.add_argument("--trial", metavar="UID:INDEX", help="show one trial's conversation in every run, nothing else")
+    parser.add_argument("--baseline", default="", metavar="LABEL", help="the run to compare with (default: base)")
+    parser.add_argument(
+        "--allow-difference", action="append", default=[], metavar="CONDITION", help="compare although this differs"
+    )
+    parser.add_argument(
+        "--accept-duplicates", action="store_true", help="score trials that ran twice; the later attempt counts"
+    )
+    parser.add_argument("--prices", type=Path, default=Path("configs/prices.yaml"), metavar="FILE")
+    parser.add_argument("--bootstrap", type=int, default=10_000, metavar="N", help="resamples (default 10,000)")
+    args = parser.parse_args(argv)
+    if args.trial:
+        from stateward.evaluation.find import show_trial
+
+        print(show_trial(args.run_dir, args.trial))
+        return DONE
+    from stateward.evaluation.report import ReportOptions, build, terminal
+
+    options = ReportOptions(
+        prices=args.prices,
+        baseline=args.baseline,
+        allow=args.allow_difference,
+        accept_duplicates=args.accept_duplicates,
+        resamples=args.bootstrap,
+    )
+    report = build(args.run_dir, options)
+    print(terminal(report))
+    print(f"\nwritten: {args.run_dir / 'report' / 'report.md'}")
+    if args.json:
+        args.json.write_text(json.dumps(report.to_json(), indent=1, allow_nan=False), encoding="utf-8")
+    return DONE if report.complete else INCOMPLETE
+
+
+if __name__ == "__main__":
+    entry(main)

@@ -1,0 +1,140 @@
+"""Compute a run's summary and a comparison."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from stateward.errors import UserError
+from stateward.evaluation.comparability import conditions, conditions_fingerprint, differences, require_comparable
+from stateward.evaluation.comparison import changes, transitions
+from stateward.evaluation.costs import PriceList, run_costs
+from stateward.evaluation.run import Run, domain_figures, success_figures
+from stateward.evaluation.sentences import comparison_sentences
+from stateward.evaluation.summary import Comparison, RunSummary, plain
+from stateward.evaluation.usage import finish_reasons, token_totals, usage_figures, void_kinds
+
+
+def summarize(run: Run, prices: PriceList, *, resamples: int, seed: int) -> RunSummary:
+    """Every figure of one run."""
+    counts = run.counts
+    always = (counts.valid == counts.trials) & (counts.passes == counts.trials)
+    successes, reliable = int(counts.passes.sum()), int(always.sum())
+    tokens = token_totals(run.records.columns, run.records.dropped)
+    figures = success_figures(counts, resamples=resamples, seed=seed, ks=range(1, counts.trials + 1))
+    return RunSummary(
+        label=run.label,
+        model=run.plan.model,
+        tasks=len(counts),
+        trials=counts.trials,
+        successes=successes,
+        reliable=reliable,
+        at_least_once=int((counts.passes > 0).sum()),
+        scored=run.scored,
+        coverage=list(run.coverage.sentences()),
+        figures=figures,
+        void_as_failure=success_figures(counts.void_as_failure(), resamples=resamples, seed=seed),
+        domains=domain_figures(counts, resamples=resamples, seed=seed),
+        domain_tasks={d: counts.domains.count(d) for d in sorted(set(counts.domains))},
+        usage=usage_figures(run),
+        finish=finish_reasons(run),
+        voids=void_kinds(run),
+        tokens=tokens,
+        costs=run_costs(tokens, party_models(run), prices, successes=successes, reliable=reliable),
+        conditions=conditions(run.plan, prices.identity),
+        fingerprint=conditions_fingerprint(run.plan, prices.identity),
+        histogram=np.bincount(counts.passes, minlength=counts.trials + 1).tolist(),
+        bands=_bands(run),
+        per_task=_per_task(run),
+    )
+
+
+def party_models(run: Run) -> dict[str, str]:
+    """Model names of policy, user and judge, to look their prices up. A checkpoint of the campaign itself, such as
+    ``merged``, is priced as the model it was trained from."""
+    config = run.manifest.get("config", {})
+    episode = config.get("episode", {})
+    policy = run.plan.model
+    if policy.rstrip("/").endswith("/merged") or not policy:
+        policy = config.get("policy", {}).get("model", policy)
+    return {"policy": policy, **{party: episode.get(party, {}).get("model", "") for party in ("user", "judge")}}
+
+
+def compare(
+    base: Run,
+    tuned: Run,
+    summaries: tuple[RunSummary, RunSummary],
+    prices: PriceList,
+    *,
+    allow: Sequence[str],
+    resamples: int,
+    seed: int,
+    seeds: int,
+) -> Comparison:
+    """Base against tuned, or why not. `seeds` is the number of training seeds that the tuned side stands for."""
+    found = differences(base.plan, tuned.plan, prices.identity, allow)
+    comparison = Comparison(base=base.label, tuned=tuned.label, differences=found)
+    try:
+        for run in (base, tuned):
+            if not run.scored:
+                raise UserError(
+                    f"run {run.label} is not complete", "; ".join(run.coverage.sentences()), "run what is missing"
+                )
+        require_comparable(base.plan, tuned.plan, found)
+        if set(base.plan.uids) != set(tuned.plan.uids) or base.plan.trials != tuned.plan.trials:
+            raise UserError(
+                f"runs {base.label} and {tuned.label} have other tasks or another number of trials",
+                "a paired comparison needs the same tasks, each with the same number of trials",
+                "evaluate both on one list; no --allow-difference helps here",
+            )
+    except UserError as error:
+        comparison.refused = str(error)
+        return comparison
+    order = np.array([tuned.plan.uids.index(uid) for uid in base.plan.uids], np.int64)
+    after = tuned.counts.take(order)
+    comparison.changes = changes(base.counts, after, resamples=resamples, seed=seed)
+    comparison.transitions = transitions(base.counts, after)
+    a, b = (s.costs for s in summaries)
+    for name in ("total", "per_success", "per_reliable"):
+        old, new = getattr(a, name), getattr(b, name)
+        comparison.cost_changes[name] = new / old - 1 if old else math.nan
+    comparison.sentences = list(comparison_sentences(comparison, summaries, seeds=seeds))
+    return comparison
+
+
+def group_of(label: str) -> str:
+    """Runs whose labels differ only in a last part ``-seedN`` or ``-sN`` are training seeds of one method."""
+    return re.sub(r"[-_](seed|s)\d+$", "", label)
+
+
+def _bands(run: Run) -> dict[str, int]:
+    """Band → tasks, by the observed share of passes, in the campaign's bands (empty without them)."""
+    bands = run.manifest.get("config", {}).get("curate", {}).get("bands", {})
+    names, bounds = bands.get("names", []), bands.get("bounds", [])
+    if not names:
+        return {}
+    tried = run.counts.valid > 0
+    # As in probing: Jeffreys posterior mean, so that 0 of 20 is not a rate of exactly 0.
+    rate = (run.counts.passes[tried] + 0.5) / (run.counts.valid[tried] + 1.0)
+    at = np.minimum(np.searchsorted(np.array(bounds), rate, side="right"), len(names) - 1)
+    return dict(zip(names, np.bincount(at, minlength=len(names)).tolist(), strict=True))
+
+
+def _per_task(run: Run) -> list[dict[str, Any]]:
+    c, names = run.counts, [n for n in run.table.names if n in ("pass@1", "k/k") or "plug-in" not in n]
+    values = run.table.values[:, [run.table.names.index(n) for n in names]]
+    return [
+        {
+            "uid": c.uids[i],
+            "domain": c.domains[i],
+            "passes": int(c.passes[i]),
+            "valid": int(c.valid[i]),
+            "void": int(c.void[i]),
+            "metrics": dict(zip(names, plain(values[i].tolist()), strict=True)),
+        }
+        for i in range(len(c))
+    ]

@@ -1,0 +1,81 @@
+"""Before any figure: exactly the planned trials, each once, none void."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from stateward.evaluation.plan import Plan
+from stateward.outcome import Outcome, Trial
+from stateward.store import Duplicate, Records
+
+
+@dataclass(kw_only=True)
+class Coverage:
+    """What the store holds against what was planned. A run is scored only if `complete`.
+
+    Attributes:
+        planned, valid: numbers of trials.
+        missing: planned, no record. void: planned, every attempt a system fault.
+        unexpected: records of trials that were not planned (another policy, other settings, other tasks).
+        duplicates: trials with two different valid records; the later attempt is kept.
+    """
+
+    planned: int
+    valid: int
+    missing: list[Trial] = field(default_factory=list)
+    void: list[Trial] = field(default_factory=list)
+    unexpected: list[Trial] = field(default_factory=list)
+    duplicates: list[Duplicate] = field(default_factory=list)
+    duplicates_accepted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        return not (self.missing or self.void or self.unexpected or (self.duplicates and not self.duplicates_accepted))
+
+    @property
+    def owed(self) -> list[Trial]:
+        """What a repair runs: missing and void trials, nothing else."""
+        return [*self.missing, *self.void]
+
+    def sentences(self, show: int = 5) -> Iterator[str]:
+        """In words, with at most `show` names of each kind."""
+        yield f"{self.valid} of {self.planned} planned trials have a valid record"
+        parts: list[tuple[str, list[str], str]] = [
+            ("missing", [f"{t.uid}#{t.index}" for t in self.missing], "call jobs/evaluate.py again"),
+            ("void", [f"{t.uid}#{t.index}" for t in self.void], "call jobs/evaluate.py again"),
+            ("not planned", [t.key for t in self.unexpected], "move their shards out of the run"),
+            ("run twice", [d.key for d in self.duplicates], "give --accept-duplicates: the later attempt counts"),
+        ]
+        for what, names, do in parts:
+            if names:
+                more = f" and {len(names) - show} more" if len(names) > show else ""
+                settled = self.duplicates_accepted and what == "run twice"
+                yield f"{len(names)} {what}: {', '.join(names[:show])}{more}" + ("" if settled else f" ({do})")
+
+
+def coverage(records: Records, plan: Plan, *, accept_duplicates: bool = False) -> Coverage:
+    """Compare the records of a stage with its plan."""
+    outcomes = dict(zip(records.trials(), records.columns["outcome"].tolist(), strict=True))
+    planned = plan.all_trials()
+    found = Coverage(planned=len(planned), valid=0, duplicates_accepted=accept_duplicates)
+    void = Outcome.VOID.value.encode()
+    for trial in planned:
+        outcome = outcomes.pop(trial, None)
+        if outcome is None:
+            found.missing.append(trial)
+        elif outcome == void:
+            found.void.append(trial)
+        else:
+            found.valid += 1
+    found.unexpected = list(outcomes)
+    keys = {t.key for t in planned} if records.duplicates else set()
+    found.duplicates = [d for d in records.duplicates if d.key in keys]
+    return found
+
+
+def missing_trials(records: Records, plan: Plan) -> list[tuple[Trial, int]]:
+    """The trials that are still owed, each with the number of attempts it has had (0: it never ran)."""
+    owed = coverage(records, plan).owed
+    attempts = dict(zip(records.trials(), records.columns["attempt"].tolist(), strict=True))
+    return [(trial, attempts.get(trial, 0)) for trial in owed]

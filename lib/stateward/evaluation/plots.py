@@ -1,0 +1,69 @@
+"""Which charts a report has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stateward.evaluation.charts import Series, bar_chart, flow_chart, line_chart
+from stateward.evaluation.comparison import STATES
+from stateward.evaluation.run import curve
+from stateward.evaluation.summary import Comparison, RunSummary
+from stateward.evaluation.training_log import CURVES, PERCENT, TrainingLog
+
+
+def run_charts(summaries: Sequence[RunSummary], comparisons: Sequence[Comparison]) -> dict[str, str]:
+    """File stem → SVG: curves over k, reliability histogram, bands, and a flow for each comparison."""
+    scored = [s for s in summaries if s.scored]
+    charts: dict[str, str] = {}
+    if not scored:
+        return charts
+    charts["curves"] = _curves(scored)
+    k = max(s.trials for s in scored)
+    labels = [str(i) for i in range(k + 1)]
+    bars = [(s.label, s.histogram + [0] * (k - s.trials)) for s in scored]
+    charts["reliability"] = bar_chart("Tasks by number of passed trials", labels, bars, x_label=f"passed of {k} trials")
+    if all(s.bands for s in scored):
+        names = list(scored[0].bands)
+        bands = [(s.label, [s.bands.get(n, 0) for n in names]) for s in scored]
+        charts["bands"] = bar_chart("Difficulty bands", names, bands, x_label="band of the task's success rate")
+    for c in comparisons:
+        if c.transitions is not None:
+            charts[f"flow-{c.tuned}"] = flow_chart(
+                f"Where tasks went from {c.base} to {c.tuned}", STATES, c.transitions.table, (c.base, c.tuned)
+            )
+    return charts
+
+
+def training_charts(log: TrainingLog) -> dict[str, str]:
+    """File stem → SVG of the training run's curves; those without a single figure are left out."""
+    charts = {}
+    for title, lines in CURVES.items():
+        series = []
+        for color, (name, read) in enumerate(lines):
+            x, y = log.series(read)
+            if x:
+                series.append(Series(name=name, x=x, y=y, color=color))
+        if series:
+            stem = "training-" + title.lower().replace(" ", "-")
+            charts[stem] = line_chart(title, series, x_label="step", percent=title in PERCENT)
+    return charts
+
+
+def _curves(scored: Sequence[RunSummary]) -> str:
+    series = []
+    for color, s in enumerate(scored):
+        xs = [float(k) for k in range(1, s.trials + 1)]
+        for kind in ("@", "^"):
+            figures = curve(s.figures, kind, s.trials)
+            series.append(
+                Series(
+                    name=f"{s.label} pass{kind}k",
+                    x=xs,
+                    y=[f.value for f in figures],
+                    low=[f.low for f in figures],
+                    high=[f.high for f in figures],
+                    color=color,
+                    dashed=kind == "@",
+                )
+            )
+    return line_chart("pass@k and pass^k", series, x_label="k", percent=True, y_range=(0.0, 1.0))

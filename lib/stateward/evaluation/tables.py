@@ -1,0 +1,186 @@
+"""The report's tables as rows of text, and their rendering for an 80-column terminal and for Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stateward.evaluation.metrics import Figure, headline_ks
+from stateward.evaluation.sentences import change_percent, dollars, p_text, percent, points
+from stateward.evaluation.summary import Comparison, RunSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextTable:
+    """A table: the first column is text, the others are figures."""
+
+    title: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+    def terminal(self, width: int = 80) -> str:
+        """Aligned columns; the first one is cut with … if the line would pass `width`."""
+        cells = [list(self.header), *(list(r) for r in self.rows)]
+        widths = [max(len(r[j]) for r in cells) for j in range(len(self.header))]
+        room = width - sum(widths[1:]) - 2 * (len(widths) - 1)
+        widths[0] = max(12, min(widths[0], room))
+        lines = [self.title]
+        for n, row in enumerate(cells):
+            first = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 1] + "…"
+            rest = [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
+            lines.append("  ".join([first.ljust(widths[0]), *rest]).rstrip())
+            if n == 0:
+                lines.append("─" * min(width, sum(widths) + 2 * (len(widths) - 1)))
+        return "\n".join(lines)
+
+    def markdown(self) -> str:
+        """A Markdown table under a heading."""
+        line = "| " + " | ".join(self.header) + " |"
+        rule = "|---|" + "---:|" * (len(self.header) - 1)
+        body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in self.rows]
+        return "\n".join([f"## {self.title}", "", line, rule, *body])
+
+
+def headline(base: RunSummary, tuned: RunSummary, comparison: Comparison) -> TextTable:
+    """Base against tuned, as the published table has it: success, reliability, reach, cost."""
+    n, k = base.tasks * base.trials, base.trials
+    c = comparison.changes
+    rows = [
+        ["trials passed", f"{base.successes:,}", f"{tuned.successes:,}", f"of {n:,}"],
+        ["pass@1", *_pair(base, tuned, "pass@1"), points(c["pass@1"].difference.value)],
+        [f"tasks {k}/{k}", str(base.reliable), str(tuned.reliable), f"of {base.tasks}"],
+        [f"share {k}/{k}", *_pair(base, tuned, "k/k"), points(c["k/k"].difference.value)],
+        ["tasks ≥ 1", str(base.at_least_once), str(tuned.at_least_once), f"of {base.tasks}"],
+        ["share ≥ 1", *_pair(base, tuned, "any"), points(c["any"].difference.value)],
+    ]
+    for title, name in (("cost", "total"), ("cost per success", "per_success"), (f"cost per {k}/{k}", "per_reliable")):
+        old, new = getattr(base.costs, name), getattr(tuned.costs, name)
+        rows.append([title, dollars(old), dollars(new), change_percent(comparison.cost_changes[name])])
+    return TextTable(
+        title=f"{base.label} against {tuned.label}", header=["", base.label, tuned.label, "change"], rows=rows
+    )
+
+
+def changes_table(comparison: Comparison) -> TextTable:
+    """Every metric's change with its interval and its test."""
+    rows = [
+        [
+            name,
+            percent(c.base),
+            percent(c.tuned),
+            points(c.difference.value),
+            f"{points(c.difference.low)} … {points(c.difference.high)}".replace(" points", ""),
+            p_text(c.p).removeprefix("= "),
+        ]
+        for name, c in comparison.changes.items()
+    ]
+    return TextTable(
+        title="Paired changes (95 % intervals over tasks; sign-flip test)",
+        header=["metric", comparison.base, comparison.tuned, "change", "interval", "p"],
+        rows=rows,
+    )
+
+
+def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
+    """One row a run, best first: the leaderboard. A run that is not complete is marked and has no figures."""
+    ordered = sorted(summaries, key=lambda s: (s.scored, s.figures["pass@1"].value), reverse=True)
+    rows = []
+    for s in ordered:
+        if s.scored:
+            rows.append(
+                [s.label, with_interval(s.figures["pass@1"]), with_interval(s.figures["k/k"]), dollars(s.costs.total)]
+            )
+        else:
+            rows.append([f"{s.label} (partial)", "not scored", "not scored", dollars(s.costs.total)])
+    k = summaries[0].trials
+    return TextTable(title="Runs", header=["run", "pass@1 [95 %]", f"{k}/{k} [95 %]", "cost"], rows=rows)
+
+
+def domains_table(summaries: Sequence[RunSummary]) -> TextTable:
+    """pass@1 and k/k per domain for each scored run."""
+    scored = [s for s in summaries if s.scored]
+    header = ["domain", "tasks"]
+    for s in scored:
+        header += [f"{s.label} pass@1", f"{s.label} {s.trials}/{s.trials}"]
+    domains = sorted({d for s in scored for d in s.domains})
+    rows = []
+    for domain in domains:
+        tasks = next(s.domain_tasks[domain] for s in scored if domain in s.domain_tasks)
+        row = [domain or "(none)", str(tasks)]
+        for s in scored:
+            figures = s.domains.get(domain)
+            row += [percent(figures["pass@1"].value), percent(figures["k/k"].value)] if figures else ["–", "–"]
+        rows.append(row)
+    return TextTable(title="Domains", header=header, rows=rows)
+
+
+def metrics_table(summaries: Sequence[RunSummary]) -> TextTable:
+    """Every headline metric of every scored run with its interval; both system-error policies."""
+    scored = [s for s in summaries if s.scored]
+    if not scored:
+        return TextTable(title="Metrics", header=["metric"], rows=[])
+    ks = headline_ks(scored[0].trials)
+    names = ["pass@1", "k/k", "any"]
+    names += [f"pass@{k}" for k in ks if k > 1] + [f"pass^{k}" for k in ks if k > 1]
+    names += [f"pass^{k} plug-in" for k in ks if k > 1]
+    rows = [[n, *(with_interval(s.figures[n]) if n in s.figures else "–" for s in scored)] for n in names]
+    rows.append(["pass@1, void = failure", *(with_interval(s.void_as_failure["pass@1"]) for s in scored)])
+    return TextTable(title="Metrics", header=["metric", *(s.label for s in scored)], rows=rows)
+
+
+def usage_table(summaries: Sequence[RunSummary]) -> TextTable:
+    """Means per trial: all, and of passes and failures."""
+    wanted = [
+        ("turns", "turns"),
+        ("tool_calls", "tool calls"),
+        ("tool_errors", "refused tool calls"),
+        ("policy_prompt", "prompt tokens"),
+        ("policy_cached", "cached tokens"),
+        ("policy_completion", "completion tokens"),
+        ("policy_reasoning", "reasoning tokens"),
+        ("seconds_total", "seconds"),
+    ]
+    header = ["mean per trial"]
+    for s in summaries:
+        header += [s.label, "pass", "fail"]
+    rows = []
+    for name, title in wanted:
+        row = [title]
+        for s in summaries:
+            row += [_short(s.usage[name][who]) for who in ("all", "pass", "fail")]
+        rows.append(row)
+    return TextTable(title="Usage", header=header, rows=rows)
+
+
+def void_table(summaries: Sequence[RunSummary]) -> TextTable:
+    """System faults: every void attempt, and the trials that are void still."""
+    kinds = sorted({kind for s in summaries for kind in s.voids})
+    header = ["system fault"]
+    for s in summaries:
+        header += [f"{s.label} attempts", "standing"]
+    rows = []
+    for kind in kinds:
+        row = [kind]
+        for s in summaries:
+            row += [str(s.voids.get(kind, {}).get(k, 0)) for k in ("attempts", "standing")]
+        rows.append(row)
+    return TextTable(title="Voids", header=header, rows=rows or [["none", *["0"] * (len(header) - 1)]])
+
+
+def with_interval(figure: Figure) -> str:
+    """``51.70 % [48.1, 55.3]``."""
+    if figure.value != figure.value:
+        return "undefined"
+    if figure.low != figure.low:
+        return percent(figure.value)
+    return f"{percent(figure.value)} [{figure.low * 100:.1f}, {figure.high * 100:.1f}]"
+
+
+def _pair(base: RunSummary, tuned: RunSummary, name: str) -> tuple[str, str]:
+    return percent(base.figures[name].value), percent(tuned.figures[name].value)
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
