@@ -27,6 +27,8 @@ from stateward.grading import seccomp
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
 #: The environment that a check sees; everything else is a possible secret.
 ENVIRONMENT = (
     "PATH",
@@ -69,9 +71,8 @@ def clean_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def enter_namespace() -> bool:
     """Move this process, which must have one thread, into a namespace without network. False where refused."""
-    libc = ctypes.CDLL(None, use_errno=True)
     uid, gid = os.getuid(), os.getgid()
-    if libc.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
+    if _LIBC.unshare(_CLONE_NEWUSER | _CLONE_NEWNET) != 0:
         return False
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w") as file:
@@ -81,20 +82,19 @@ def enter_namespace() -> bool:
 
 def drop_capabilities() -> None:
     """Give up every capability, so that a grader that runs as root cannot look into other processes."""
-    libc = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("=II", 0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
-    if libc.capset(header, bytes(24)) != 0:
+    if _LIBC.capset(header, bytes(24)) != 0:
         raise OSError(ctypes.get_errno(), "capset")
 
 
 def adopt_orphans() -> None:
     """Make this process the parent of its descendants' orphans, so that none escapes it."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def confine(*, memory_bytes: int, cpu_seconds: float, parent: int) -> bool:
     """Limit this freshly forked process for good. Returns whether the system call filter is in force."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)  # the grader died before the line above
     limits = {

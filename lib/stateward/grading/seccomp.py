@@ -8,7 +8,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import struct
 
 # Offsets in struct seccomp_data; the low half of the first argument comes first on these little-endian machines.
@@ -90,6 +89,10 @@ def program(machine: str, pid: int) -> bytes:
     return b"".join(struct.pack("=HBBI", *line) for line in code)
 
 
+#: Loaded before the fork, not in every child.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
@@ -97,11 +100,10 @@ class _Program(ctypes.Structure):
 def install() -> bool:
     """Filter this process from now on. False where the machine or the kernel has no such filter."""
     try:
-        code = program(platform.machine(), os.getpid())
+        code = program(os.uname().machine, os.getpid())
     except KeyError:
         return False
-    libc = ctypes.CDLL(None, use_errno=True)
     compiled = _Program(len(code) // 8, code)
-    if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
+    if _LIBC.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0):
         return False
-    return bool(libc.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(compiled), 0, 0) == 0)
+    return bool(_LIBC.prctl(_PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(compiled), 0, 0) == 0)

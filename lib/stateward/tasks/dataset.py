@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from string import Formatter
-from typing import Any, TypeVar
+from typing import Any
 
 from stateward.errors import UserError, nearest
 from stateward.tasks.fixtures import conftest_fixtures, fixtures_for
 from stateward.tasks.history import HistoryFile, load_history
 from stateward.tasks.merge import merge
-from stateward.tasks.scenario import Agent, Scenario, flat_tags, load_agent, load_scenario, server_configs
+from stateward.tasks.scenario import Agent, Scenario, load_agent, load_scenario, server_configs
 from stateward.tasks.selectors import check_selectors, read_selectors
 from stateward.tasks.servers import Servers, find_servers_file
+from stateward.tasks.tags import domain_of, is_skipped, merged_tags
 from stateward.tasks.task import FixtureSpec, Task
 from stateward.tasks.test_file import TestFile, TestSettings, load_test_file
 from stateward.tasks.yaml_text import with_data_root
 
 TESTS = "test_case"
-
-_T = TypeVar("_T", int, None)
 
 
 def load_tasks(
@@ -60,8 +60,8 @@ class _Loader:
         test_file, history, fixtures = self._file(file)
         settings = test_file.settings(test)
         scenario = self._scenario(settings)
-        tags = _merged_tags(scenario.tags, self._tags(settings))
-        if "skip" in (tag.lower() for tag in tags):
+        tags = merged_tags(scenario.tags, settings.tags)
+        if is_skipped(tags):
             raise UserError(
                 f"{settings.place}: {test} is marked 'skip'",
                 "its authors took it out; a list that names it would count it",
@@ -69,28 +69,30 @@ class _Loader:
             )
         parameters = test_file.parameters(test)
         check = test_file.check(test, fixtures_for(*parameters, {**fixtures, **scenario.fixtures}, settings.place))
-        own = _text(settings, "bot_instructions")
+        own = settings.text("bot_instructions")
         world = self._world(settings, scenario)
         ends = {tool.name for tool in scenario.tools if tool.is_end_turn} | self.agent.end_turn_tools
         task = Task(
             uid=f"{file}:{test}",
-            domain=_domain(tags) or Path(file).stem,
+            domain=domain_of(tags) or Path(file).stem,
             system=_system(self.agent.system_instructions, scenario.bot_instructions, own),
-            query=_text(settings, "query", required=True),
+            query=settings.text("query", required=True),
             check=check,
-            user_context=_text(settings, "user_context"),
+            user_context=settings.text("user_context"),
             bot_instructions=own,
             world=world,
-            servers=tuple(self.servers.spec(name, asked_by=self._asks(settings, scenario, name)) for name in world),
+            servers=tuple(
+                self.servers.spec(name, asked_by=partial(_place_of_server, settings, scenario, name)) for name in world
+            ),
             tools=scenario.tools,
             builtin_tools=self.agent.builtin_tools,
             end_turn_tools=frozenset(ends),
             history=self._history(settings, history, test_file),
-            max_user_turns=_whole(settings, "max_user_sim_turns", 10),
-            max_agent_turns=_whole(settings, "max_agent_sim_turns", None),
-            format_query=_flag(settings, "format_query"),
+            max_user_turns=settings.whole("max_user_sim_turns", 10),
+            max_agent_turns=settings.whole("max_agent_sim_turns", None),
+            format_query=settings.flag("format_query"),
             tags=tuple(tags),
-            metadata={"scenario": _text(settings, "scenario"), "agent": self.agent_name, **scenario.metadata},
+            metadata={"scenario": settings.text("scenario"), "agent": self.agent_name, **scenario.metadata},
         )
         if task.format_query:
             _check_placeholders(settings)
@@ -105,7 +107,7 @@ class _Loader:
         return self.files[file]
 
     def _scenario(self, settings: TestSettings) -> Scenario:
-        name = _text(settings, "scenario", required=True)
+        name = settings.text("scenario", required=True)
         if name not in self.scenarios:
             said = settings.sections["scenario"]
             folder = self.dataset / "scenario"
@@ -119,16 +121,6 @@ class _Loader:
         merged: dict[str, Any] = merge(scenario.world, init)
         return {name: with_data_root(config, self.data_root) for name, config in merged.items()}
 
-    def _asks(self, settings: TestSettings, scenario: Scenario, server: str) -> str:
-        said = settings.of("init")
-        if server in scenario.world or said is None:
-            return scenario.document.file
-        return said.document.file
-
-    def _tags(self, settings: TestSettings) -> list[str]:
-        said = settings.of("tags")
-        return flat_tags(said.document, "tags", settings.tags) if said else []
-
     def _history(
         self, settings: TestSettings, history: HistoryFile | None, test_file: TestFile
     ) -> tuple[dict[str, Any], ...]:
@@ -139,6 +131,13 @@ class _Loader:
             name = test_file.path.with_suffix(".meta.yaml").name
             raise said.refuse("history", f"there is no {name} beside {test_file.name}", "it holds the messages")
         return tuple(history.messages(said.text("history"), said))
+
+
+def _place_of_server(settings: TestSettings, scenario: Scenario, server: str) -> str:
+    said = settings.of("init")
+    if server in scenario.world or said is None:
+        return scenario.document.where("world_state", server)
+    return said.document.where("init", server)
 
 
 def _find(tests: Path, file: str) -> Path:
@@ -164,38 +163,6 @@ def _system(agent: str, scenario: str, own: str) -> str:
     # Two paragraphs as the public framework's two system messages; within the second, its one line break.
     instructions = "\n".join(part for part in (scenario, own) if part)
     return "\n\n".join(part for part in (agent.strip("\n"), instructions) if part)
-
-
-def _merged_tags(scenario: list[str], own: list[str]) -> list[str]:
-    """The scenario's tags and the test's own; the test's domain replaces the scenario's."""
-    kept = [tag for tag in scenario if not (_domain(own) and _domain([tag]))]
-    return list(dict.fromkeys([*kept, *own]))
-
-
-def _domain(tags: list[str]) -> str:
-    named = [tag for tag in tags if tag.lower().startswith("domain:")]
-    return named[-1].split(":", 1)[1].lower() if named else ""
-
-
-def _text(settings: TestSettings, key: str, *, required: bool = False) -> str:
-    said = settings.of(key)
-    value = said.text(key) if said else ""
-    if required and not value:
-        raise UserError(
-            f"{settings.place}: test {settings.name} has no {key!r}", "it cannot run without", f"add {key}:"
-        )
-    return value
-
-
-def _flag(settings: TestSettings, key: str) -> bool:
-    said = settings.of(key)
-    return said.flag(key) if said else False
-
-
-def _whole(settings: TestSettings, key: str, default: _T) -> int | _T:
-    said = settings.of(key)
-    value = said.whole(key) if said else None
-    return default if value is None else value
 
 
 def _check_placeholders(settings: TestSettings) -> None:

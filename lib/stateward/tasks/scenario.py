@@ -9,6 +9,7 @@ from typing import Any
 from stateward.errors import UserError, nearest
 from stateward.tasks.fixtures import FIXTURES, read_fixtures
 from stateward.tasks.section import section
+from stateward.tasks.tags import flat_tags
 from stateward.tasks.task import FixtureSpec, ToolPolicy, ToolSpec
 from stateward.tasks.yaml_text import Document, PathPart, read
 
@@ -51,7 +52,7 @@ def load_scenario(folder: Path, name: str, *, asked_by: str) -> Scenario:
         world=world,
         tools=_tool_policies(document, top.items("tools")),
         bot_instructions=top.text("bot_instructions"),
-        tags=flat_tags(document, "tags", top.values.get("tags") or []),
+        tags=flat_tags(document, top.values.get("tags")),
         fixtures=read_fixtures(document, top.mapping(FIXTURES)),
         metadata=top.mapping("metadata"),
     )
@@ -93,27 +94,6 @@ def server_configs(document: Document, key: str, value: dict[str, Any]) -> dict[
         if config is not None and not isinstance(config, dict):
             raise document.mistake((key, server), f"the configuration of server {server!r} must be a mapping")
     return {server: config or {} for server, config in value.items()}
-
-
-def flat_tags(document: Document, key: str, value: Any) -> list[str]:
-    """Tags as a list of texts; the mapping form ({domain: …, labels: […]}) is written out as ``domain:…``.
-
-    Raises:
-        UserError: a tag that is not text.
-    """
-    if isinstance(value, dict):
-        names = ("labels", "category", "domain", "eval_type", "skip")
-        tags = section(document, (key,), value, "tags", names)
-        flat = tags.texts("labels") + [f"category:{c}" for c in tags.texts("category")]
-        flat += [f"domain:{tags.text('domain')}"] if "domain" in tags else []
-        flat += [f"eval:{tags.text('eval_type')}"] if "eval_type" in tags else []
-        return flat + (["skip"] if tags.flag("skip") else [])
-    if not isinstance(value, list):
-        raise document.mistake((key,), f"'tags' must be a list, not {value!r}", do="tags: [domain:retail]")
-    for number, tag in enumerate(value):
-        if not isinstance(tag, str):
-            raise document.mistake((key, number), f"a tag must be text, not {tag!r}", do="put it in quotes")
-    return list(value)
 
 
 def _tool_policies(document: Document, items: list[Any]) -> tuple[ToolPolicy, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ class Servers:
         self.entries = self.top.mapping("servers")
         self._specs: dict[str, ServerSpec] = {}
 
-    def spec(self, name: str, *, asked_by: str) -> ServerSpec:
-        """The server `name`, which `asked_by` (a place) uses.
+    def spec(self, name: str, *, asked_by: Callable[[], str]) -> ServerSpec:
+        """The server `name`, which the place that `asked_by` finds uses.
 
         Raises:
             UserError: no such server, or a mistake in its entry.
@@ -42,7 +42,7 @@ class Servers:
             if name in self.entries:
                 self._specs[name] = self._read(name, self.entries[name])
             else:
-                self._specs[name] = self._internal(name) or self._missing(name, asked_by)
+                self._specs[name] = self._internal(name) or self._missing(name, asked_by())
         return self._specs[name]
 
     def _missing(self, name: str, asked_by: str) -> ServerSpec:

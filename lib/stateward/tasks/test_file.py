@@ -7,12 +7,15 @@ import textwrap
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from stateward.errors import UserError, nearest
 from stateward.tasks.section import Section, section
+from stateward.tasks.tags import flat_tags
 from stateward.tasks.task import Check, FixtureSpec
 from stateward.tasks.yaml_text import Document, parse
+
+_T = TypeVar("_T", int, None)
 
 #: Keys of a module's or a test's YAML.
 TEST_KEYS = (
@@ -41,11 +44,27 @@ class TestSettings:
     name: str
     place: str  # file:line of the function
     sections: dict[str, Section]
-    tags: list[Any]
+    tags: list[str]
 
     def of(self, key: str) -> Section | None:
         """The section that says `key`, or None when neither does."""
         return self.sections.get(key)
+
+    def text(self, key: str, *, required: bool = False) -> str:
+        said = self.of(key)
+        value = said.text(key) if said else ""
+        if required and not value:
+            raise UserError(f"{self.place}: test {self.name} has no {key!r}", "it cannot run without", f"add {key}:")
+        return value
+
+    def flag(self, key: str) -> bool:
+        said = self.of(key)
+        return said.flag(key) if said else False
+
+    def whole(self, key: str, default: _T) -> int | _T:
+        said = self.of(key)
+        value = said.whole(key) if said else None
+        return default if value is None else value
 
 
 @dataclass(frozen=True)
@@ -97,15 +116,15 @@ class TestFile:
         function = self._find(name)
         own = _section(_document(function.literal, self.name, "test"), f"test {name}")
         sections: dict[str, Section] = {}
-        tags: list[Any] = []
+        tags: list[str] = []
+        joinable = True
         for part in (*function.globals, own):
             sections.update(dict.fromkeys(part.values, part))
             if "tags" in part.values:
                 value = part.values["tags"]
-                # Two lists are joined; anything else is said anew by the inner one.
-                tags = tags + value if part is own and isinstance(value, list) else value or []
-                if not isinstance(tags, list):
-                    raise part.refuse("tags", f"'tags' must be a list, not {value!r}", do="tags: [domain:retail, slow]")
+                flat = flat_tags(part.document, value)
+                tags = tags + flat if part is own and joinable and isinstance(value, list) else flat
+                joinable = isinstance(value, list)
         return TestSettings(name=name, place=f"{self.name}:{function.node.lineno}", sections=sections, tags=tags)
 
     def check(self, name: str, fixtures: tuple[FixtureSpec, ...] = ()) -> Check:
