@@ -1,7 +1,7 @@
 """The whole campaign: probe → curate → train → merge → evaluate (base and tuned) → report.
 
-Runs the stages here, one after the other. May be interrupted and called again at any time: finished stages are
-skipped and a part is continued.
+Runs the stages here, one after the other, or with --cluster as Slurm jobs that depend on one another. May be
+interrupted and called again at any time: finished stages are skipped and a part is continued.
 """
 
 from __future__ import annotations
@@ -9,13 +9,23 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from stateward.campaign.cli import configured, entry, stage_parser
-from stateward.campaign.pipeline import run_steps, steps
+from stateward.campaign.cli import configured, entry, profile_path, stage_parser
 
 
 def main(argv: Sequence[str] | None) -> int:
-    args = stage_parser(__doc__ or "").parse_args(argv)
+    parser = stage_parser(__doc__ or "")
+    parser.add_argument("--cluster", metavar="NAME", help="submit to Slurm: configs/cluster/NAME.yaml, or a file")
+    parser.add_argument("--shards", type=int, default=8, metavar="N", help="array tasks a sampling stage (default: 8)")
+    args = parser.parse_args(argv)
     config = configured(args)
+    if args.cluster:
+        from stateward.campaign.submission import submit_campaign
+
+        return submit_campaign(
+            config, args.config, args.overrides, profile_path(args.cluster), args.shards, dry_run=args.dry_run
+        )
+    from stateward.campaign.pipeline import run_steps, steps
+
     plan = steps(args.config, config, args.overrides)
     print(f"campaign {config.name!r}: {len(plan)} stages, run directory {config.run_dir}")
     if args.dry_run:

@@ -1,36 +1,44 @@
 """Probe: run the base policy several times on every training task, until each task's difficulty is decided.
 
-Runs here, in the foreground, and continues where it stopped. Writes RUN_DIR/probe.
+Runs here, in the foreground, or with --array as a Slurm array; both continue where an earlier call stopped.
+Writes RUN_DIR/probe.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
-from stateward.campaign.cli import configured, entry, stage_parser
+from stateward.campaign.cli import array_options, configured, entry, stage_parser
 
 
 def main(argv: Sequence[str] | None) -> int:
-    parser = stage_parser(__doc__ or "")
+    parser = array_options(stage_parser(__doc__ or ""))
     parser.add_argument("--fixed", action="store_true", help="run all trials of every task; no early stop")
+    parser.add_argument("--plan", action="store_true", help="print expected trials, GPU hours and the array's shape")
+    parser.add_argument(
+        "--measured", type=Path, metavar="DIR", help="with --plan: a stage whose episodes give the cost"
+    )
+    parser.add_argument("--episode-seconds", type=float, default=60.0, metavar="S", help="with --plan: assumed (60)")
     args = parser.parse_args(argv)
     if args.fixed:
         args.overrides.append("probe.stop=fixed")
     config = configured(args)
-    if args.dry_run:
+    if args.dry_run or args.plan:
         from stateward.campaign.layout import selected_tasks
+        from stateward.difficulty.plan import EpisodeCost
+        from stateward.difficulty.plan import plan_probe as plan_cost
 
         tasks = selected_tasks(config, config.tasks.train)
-        print(
-            f"would probe {len(tasks)} tasks up to {config.probe.trials} trials each (stop rule: {config.probe.stop})"
-        )
+        cost = EpisodeCost.measured(args.measured) if args.measured else EpisodeCost(seconds=args.episode_seconds)
+        print("\n".join(plan_cost(config, len(tasks), cost, array_tasks=min(args.shards, len(tasks))).lines()))
         print(f"policy: {config.policy.model}; writes {config.run_dir}/probe")
         return 0
     from stateward.campaign.sampling import plan_probe
-    from stateward.campaign.stages import run_here
+    from stateward.campaign.stages import run_stage
 
-    status = run_here(plan_probe(config))
-    if status == 0:
+    status = run_stage(plan_probe(config), args)
+    if status == 0 and not args.array:
         print(f"next: python jobs/curate.py --config {args.config} --run-dir {config.run_dir}")
     return status
 

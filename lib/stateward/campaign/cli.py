@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from stateward.config import Config, load_config
 from stateward.errors import SystemFault, UserError
@@ -25,6 +26,23 @@ def stage_parser(doc: str) -> argparse.ArgumentParser:
         "overrides", nargs="*", metavar="KEY=VALUE", help="dotted overrides, for instance train.steps=3"
     )
     return parser
+
+
+def array_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Options of the stages that sample, which can run as a Slurm array."""
+    parser.add_argument("--array", action="store_true", help="submit as a Slurm array and end; needs --cluster")
+    parser.add_argument("--cluster", metavar="NAME", help="a profile: configs/cluster/NAME.yaml, or a file")
+    parser.add_argument("--shards", type=int, default=8, metavar="N", help="shards of the array (default: 8)")
+    parser.add_argument("--finish", action="store_true", help="run nothing: write the marker if nothing is missing")
+    return parser
+
+
+def profile_path(name: str | None) -> Path:
+    """The file of a cluster profile named on the command line."""
+    if not name:
+        raise UserError("no cluster was named", "a Slurm job needs its partitions", "add --cluster NAME")
+    path = Path(name)
+    return path if path.suffix else Path(__file__).parents[3] / "configs" / "cluster" / f"{name}.yaml"
 
 
 def configured(args: argparse.Namespace) -> Config:

@@ -19,9 +19,10 @@ from stateward.config import Config, config_to_dict
 from stateward.config.load import config_from_dict
 from stateward.episode import Tally, settings_of, tasks_fingerprint
 from stateward.errors import UserError
-from stateward.outcome import EpisodeRecord, Outcome, fingerprint
+from stateward.outcome import Outcome, fingerprint
 from stateward.policy import policy_fingerprint
-from stateward.store import Journal, Stage, read_records, seal, write_json
+from stateward.store import Journal, Stage, read_records, seal
+from stateward.store.stage import write_json
 from stateward.tasks.task import Task
 
 PROBE = "probe"
@@ -118,6 +119,12 @@ def _plan(
     )
 
 
+def shard_files(plan: SamplingPlan, shards: int) -> list[Path]:
+    """Where `write_shards` puts the shards' JSON files."""
+    number = max(1, min(shards, len(plan.tasks)))
+    return [plan.stage.path / "plan" / f"shard-{i:04d}.json" for i in range(number)]
+
+
 def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
     """Begin the stage and write one JSON file a shard; tasks are dealt out in contiguous blocks of the list.
 
@@ -126,14 +133,9 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
     """
     stage = plan.stage
     stage.begin(config_to_dict(plan.config), plan.inputs())
-    shards = max(1, min(shards, len(plan.tasks)))
-    paths = []
-    for number in range(shards):
-        uids = [
-            task.uid
-            for task in plan.tasks[number * len(plan.tasks) // shards : (number + 1) * len(plan.tasks) // shards]
-        ]
-        path = stage.path / "plan" / f"shard-{number:04d}.json"
+    paths = shard_files(plan, shards)
+    uids = [task.uid for task in plan.tasks]
+    for number, path in enumerate(paths):
         spec = {
             "config": config_to_dict(plan.config),
             "stage": plan.name,
@@ -145,10 +147,9 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
             "stop_rule": plan.stop_rule,
             "max_attempts": plan.max_attempts,
             "shard": number,
-            "uids": uids,
+            "uids": uids[number * len(uids) // len(paths) : (number + 1) * len(uids) // len(paths)],
         }
         write_json(path, spec)
-        paths.append(path)
     return paths
 
 

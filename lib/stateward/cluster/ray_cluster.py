@@ -39,6 +39,7 @@ from stateward.errors import SystemFault, UserError
 #: The driver finds the cluster in these variables.
 ADDRESS, NODES = "STATEWARD_RAY_ADDRESS", "STATEWARD_RAY_NODES"
 _DAEMONS = ("gcs_server", "raylet")
+_START_ATTEMPTS = 3
 
 
 class _Terminated(Exception):
@@ -166,11 +167,16 @@ class RayRank:
         ]
         if self.step.rank == 0:
             command += [f"--temp-dir={scratch}", f"--ray-client-server-port={ports[10]}"]
-        started = subprocess.run(command, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if started.returncode:
-            print(started.stdout, started.stderr, sep="\n", flush=True)
-            last = (started.stderr or started.stdout).strip().splitlines()[-1:]
-            raise SystemFault("cluster", f"ray start ended with status {started.returncode}: {''.join(last)}")
+        # Ray gives its own daemons half a minute to register, which a crowded node may need twice.
+        for attempt in range(_START_ATTEMPTS):
+            started = subprocess.run(command, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if started.returncode == 0:
+                return
+            stop_descendants()
+            last = "".join((started.stderr or started.stdout).strip().splitlines()[-1:])
+            self.stamp(f"ray start ended with status {started.returncode} (attempt {attempt + 1}): {last}")
+        print(started.stdout, started.stderr, sep="\n", flush=True)
+        raise SystemFault("cluster", f"ray start ended with status {started.returncode}: {last}")
 
     def _child(self, command: Sequence[str]) -> int:
         """Run a command beside the node's daemons; a daemon's end ends it."""

@@ -1,0 +1,187 @@
+"""The campaign as Slurm jobs that depend on one another.
+
+Two kinds of edge: *needs* (afterok) where the parent's exit status says that its stage is whole, and *continues*
+(afterany) after arrays, whose tasks may fail one by one: the next job checks the markers and goes on or ends with an
+error. Every dependent has ``kill-on-invalid-dep``, so a chain that broke does not pend for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stateward.campaign.pipeline import JOBS
+from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
+from stateward.cluster.arrays import submit_array
+from stateward.cluster.batch import heterogeneous_job, plain_job
+from stateward.cluster.profile import ClusterProfile, Role
+from stateward.cluster.scheduler import ACTIVE, queue, submit
+from stateward.config import Config
+from stateward.store.stage import write_json
+
+RUN_SHARD = "stateward.campaign.sampling:run_shard"
+
+
+@dataclass(kw_only=True)
+class Link:
+    """One job of the chain.
+
+    Attributes:
+        name: of the link and of its Slurm job. kind: ``array``, ``job`` or ``het``.
+        needs, continues: names of links that it waits for, by afterok and by afterany.
+        done: whether the stage behind it stands already.
+        shards: of an array. commands: of a job, run one after the other.
+    """
+
+    name: str
+    kind: str
+    role: Role
+    done: bool
+    needs: tuple[str, ...] = ()
+    continues: tuple[str, ...] = ()
+    shards: list[Path] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
+
+    def gpu_hours(self, tasks_at_most: int, seconds: int) -> float:
+        """The most that this link can take: devices × nodes × time limit, for every array task."""
+        tasks = min(len(self.shards), tasks_at_most or len(self.shards)) if self.kind == "array" else 1
+        return tasks * self.role.nodes * self.role.gpus * seconds / 3600
+
+
+class Chain:
+    """The links of one campaign on one cluster, and what was submitted of them (RUN_DIR/slurm/chain.json)."""
+
+    def __init__(self, config: Config, config_file: str, profile: ClusterProfile, overrides: Sequence[str]) -> None:
+        self.config, self.profile = config, profile
+        self.run_dir = Path(config.run_dir).resolve()
+        self.folder = self.run_dir / "slurm"
+        self._shared = ["--config", str(Path(config_file).resolve()), "--run-dir", str(self.run_dir)]
+        self._overrides = list(overrides)
+
+    def links(self, probe: SamplingPlan, base: SamplingPlan, shards: int) -> list[Link]:
+        """The links in the order of submission. `shards`: array tasks of each sampling stage."""
+        p, job = self.profile, self._job
+        tuned = self.run_dir / "eval" / "tuned"
+        return [
+            Link(name="probe", kind="array", role=p.sample, done=_done(probe), shards=shard_files(probe, shards)),
+            Link(name="base", kind="array", role=p.sample, done=_done(base), shards=shard_files(base, shards)),
+            Link(
+                name="curate",
+                kind="job",
+                role=p.small,
+                done=(self.run_dir / "pool" / "DONE").is_file(),
+                continues=("probe",),
+                commands=[job("probe", "--finish"), job("curate")],
+            ),
+            Link(
+                name="train",
+                kind="het",
+                role=p.train,
+                done=(self.run_dir / "train" / "DONE").is_file(),
+                needs=("curate",),
+                commands=[self._in_allocation(job("train"))],
+            ),
+            Link(
+                name="merge",
+                kind="job",
+                role=p.small,
+                done=(self.run_dir / "merged" / "DONE").is_file() and (tuned / "plan").is_dir(),
+                needs=("train",),
+                commands=[job("merge"), job("evaluate", "--label", "tuned", "--write-plan", "--shards", str(shards))],
+            ),
+            Link(
+                name="tuned",
+                kind="array",
+                role=p.sample,
+                done=(tuned / "DONE").is_file(),
+                needs=("merge",),
+                # The merge job writes these files: only then is the tuned policy's fingerprint known.
+                shards=[tuned / "plan" / path.name for path in shard_files(base, shards)],
+            ),
+            Link(
+                name="report",
+                kind="job",
+                role=p.small,
+                done=(self.run_dir / "report" / "DONE").is_file(),
+                continues=("base", "tuned"),
+                commands=[
+                    *(job("evaluate", "--label", label, "--finish") for label in ("base", "tuned")),
+                    [sys.executable, str(JOBS / "report.py"), str(self.run_dir)],
+                ],
+            ),
+        ]
+
+    def submit(self, links: Iterable[Link], plans: dict[str, SamplingPlan], shards: int) -> None:
+        """Submit every link that is neither done nor still queued. Ids are recorded after each one."""
+        record = self._record()
+        queued = {
+            job.job.split("_")[0].split("+")[0]
+            for job in queue(i for v in record.values() for i in v)
+            if job.state in ACTIVE
+        }
+        by_name: dict[str, Link] = {}
+        for link in links:
+            by_name[link.name] = link
+            earlier = record.get(link.name, [])
+            if link.done:
+                continue
+            if any(job in queued for job in earlier):
+                link.jobs = earlier
+                continue
+            dependency = self._dependency(link, by_name)
+            if link.kind == "array":
+                if link.name in plans:
+                    write_shards(plans[link.name], shards)
+                link.jobs = submit_array(
+                    RUN_SHARD,
+                    link.shards,
+                    profile=self.profile,
+                    role=link.role,
+                    folder=self.folder / link.name,
+                    name=f"{self.config.name}-{link.name}",
+                    dependency=dependency,
+                )
+            else:
+                script = self.folder / f"{link.name}.sh"
+                script.parent.mkdir(parents=True, exist_ok=True)
+                script.write_text(self.script(link, dependency))
+                link.jobs = [submit(script)]
+            record[link.name] = link.jobs
+            write_json(self.folder / "chain.json", record)
+
+    def script(self, link: Link, dependency: str) -> str:
+        """The batch script of a job or heterogeneous link."""
+        name, log = f"{self.config.name}-{link.name}", self.folder / f"{link.name}-%j.log"
+        if link.kind == "het":
+            return heterogeneous_job(link.commands[0], profile=self.profile, name=name, log=log, dependency=dependency)
+        body = " && ".join(shlex.join(command) for command in link.commands)
+        return plain_job(
+            ["bash", "-c", body], profile=self.profile, role=link.role, name=name, log=log, dependency=dependency
+        )
+
+    def _dependency(self, link: Link, by_name: dict[str, Link]) -> str:
+        edges = [("afterok", name) for name in link.needs] + [("afterany", name) for name in link.continues]
+        parts = [f"{kind}:{':'.join(by_name[name].jobs)}" for kind, name in edges if by_name[name].jobs]
+        return ",".join(parts)
+
+    def _record(self) -> dict[str, list[str]]:
+        path = self.folder / "chain.json"
+        record: dict[str, list[str]] = json.loads(path.read_text()) if path.is_file() else {}
+        return record
+
+    def _job(self, name: str, *arguments: str) -> list[str]:
+        return [sys.executable, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
+
+    def _in_allocation(self, driver: list[str]) -> list[str]:
+        p = self.profile
+        options = ["--shared", str(self.run_dir / "train"), "--interface", p.network_interface, "--scratch", p.scratch]
+        return [sys.executable, "-m", "stateward.cluster.ray_cluster", *options, "--", *driver]
+
+
+def _done(plan: SamplingPlan) -> bool:
+    return plan.stage.is_done(plan.inputs())

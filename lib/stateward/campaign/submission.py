@@ -1,0 +1,60 @@
+"""Submit a campaign's chain, or print what would be submitted: the plan as a table first, with GPU hours at most."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from stateward.campaign.chain import Chain, Link
+from stateward.campaign.layout import model_path
+from stateward.campaign.sampling import plan_evaluation, plan_probe
+from stateward.cluster.arrays import seconds_of
+from stateward.cluster.profile import ClusterProfile, load_profile
+from stateward.config import Config
+
+
+def submit_campaign(
+    config: Config, config_file: str, overrides: Sequence[str], profile_file: Path, shards: int, *, dry_run: bool
+) -> int:
+    """Submit what is neither done nor queued; call it again at any time. `dry_run` touches nothing."""
+    profile = load_profile(profile_file)
+    # Jobs start elsewhere: every path in the plans is absolute.
+    config.run_dir = str(Path(config.run_dir).resolve())
+    probe, base = plan_probe(config), plan_evaluation(config, "base", model_path(config))
+    chain = Chain(config, config_file, profile, overrides)
+    links = chain.links(probe, base, shards)
+    print("\n".join(table(links, profile)))
+    if dry_run:
+        for link in links:
+            if link.done or link.kind == "array":
+                continue
+            edges = [
+                f"{kind}:<{name}>"
+                for kind, names in (("afterok", link.needs), ("afterany", link.continues))
+                for name in names
+            ]
+            print(f"\n── {link.name}.sh\n{chain.script(link, ','.join(edges))}")
+        return 0
+    chain.submit(links, {"probe": probe, "base": base}, shards)
+    for link in links:
+        print(f"{link.name:<8} {'done' if link.done else 'job ' + ', '.join(link.jobs)}")
+    print(f"next: python jobs/status.py {config.run_dir} --watch; call this again to continue a chain that broke")
+    return 0
+
+
+def table(links: Sequence[Link], profile: ClusterProfile) -> list[str]:
+    """The plan, one line a link: what it waits for, its shape, and the most GPU hours that it can take."""
+    rows = [("link", "kind", "waits for", "shape", "GPU hours at most")]
+    total = 0.0
+    for link in links:
+        hours = 0.0 if link.done else link.gpu_hours(profile.max_array_tasks, seconds_of(link.role.time))
+        total += hours
+        shape = f"{link.role.nodes} × {link.role.gpus} GPUs" if link.role.gpus else f"{link.role.cpus} CPUs"
+        if link.kind == "array":
+            tasks = min(len(link.shards), profile.max_array_tasks or len(link.shards))
+            shape = f"{tasks} tasks of {shape}"
+        waits = ", ".join([*link.needs, *(f"{name} (any end)" for name in link.continues)])
+        rows.append((link.name, "done" if link.done else link.kind, waits or "-", shape, f"{hours:.1f}"))
+    rows.append(("", "", "", "total", f"{total:.1f}"))
+    widths = [max(len(row[i]) for row in rows) for i in range(5)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
