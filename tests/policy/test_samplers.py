@@ -1,0 +1,328 @@
+"""The HTTP samplers against a real server that misbehaves on demand, and the scripted ones."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from stateward.config import EndpointConfig, SamplingConfig
+from stateward.errors import SystemFault, UserError
+from stateward.outcome import Usage
+from stateward.policy import Turn
+from stateward.policy.samplers.chat import ChatSampler
+from stateward.policy.samplers.http import Retry
+from stateward.policy.samplers.scripted import ScriptedChat, ScriptedSampler
+from stateward.policy.samplers.vllm import VllmSampler
+from stateward.policy.thinking import ThinkingMarks
+
+QUICK = Retry(attempts=4, deadline_seconds=20.0, first_wait=0.01, longest_wait=0.05)
+
+
+class Endpoint:
+    """A server that answers from a list: (status, headers, body), "drop" (close the connection) or "hang"."""
+
+    def __init__(self) -> None:
+        self.answers: list[Any] = []
+        self.requests: list[tuple[str, dict[str, Any], dict[str, str]]] = []
+        self.closing = threading.Event()
+        endpoint = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                endpoint.requests.append((self.path, body, dict(self.headers.items())))
+                answer = endpoint.answers.pop(0)
+                if answer == "drop":
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                    self.close_connection = True
+                    return
+                if answer == "hang":
+                    endpoint.closing.wait()
+                    self.close_connection = True
+                    return
+                status, headers, content = answer
+                data = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                for key, value in {"content-length": str(len(data)), **headers}.items():
+                    self.send_header(key, value)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *_: object) -> None:
+                pass  # a dropped connection is what was asked for
+
+        self.server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/v1"
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True)
+        self.thread.start()
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    made.closing.set()
+    made.server.shutdown()
+    made.server.server_close()
+    made.thread.join()
+
+
+def chat_answer(message: dict[str, Any], finish: str = "stop") -> tuple[int, dict[str, str], dict[str, Any]]:
+    usage = {
+        "prompt_tokens": 10,
+        "completion_tokens": 4,
+        "prompt_tokens_details": {"cached_tokens": 8},
+        "completion_tokens_details": {"reasoning_tokens": 3},
+    }
+    return 200, {}, {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
+
+
+def completion(prompt: list[int], ids: list[int], **change: Any) -> tuple[int, dict[str, str], dict[str, Any]]:
+    choice = {
+        "token_ids": ids,
+        "prompt_token_ids": prompt,
+        "logprobs": {"token_logprobs": [-0.5] * len(ids)},
+        "finish_reason": "stop",
+        **change,
+    }
+    details = {"prompt_tokens_details": {"cached_tokens": 2}}
+    return 200, {}, {"choices": [choice], "usage": {"prompt_tokens": len(prompt), **details}}
+
+
+def chat(endpoint: Endpoint, **options: Any) -> ChatSampler:
+    return ChatSampler(EndpointConfig(kind="chat", base_url=endpoint.url, model="m", temperature=0.5), **options)
+
+
+async def ask(sampler: ChatSampler, messages: list[dict[str, Any]] | None = None, **more: Any) -> Any:
+    async with sampler:
+        return await sampler.chat(messages or [{"role": "user", "content": "hi"}], max_tokens=9, seed=3, **more)
+
+
+FAIL = (503, {}, {"error": "busy"})
+
+
+@pytest.mark.parametrize(
+    "troubles",
+    [[FAIL], [(429, {"retry-after": "0"}, {})], ["drop"], [(500, {}, b"<html>")], [(408, {}, {}), "drop", FAIL]],
+    ids=["503", "429", "closed", "500", "three in a row"],
+)
+async def test_passing_troubles_are_retried(endpoint: Endpoint, troubles: list[Any]) -> None:
+    endpoint.answers = [*troubles, chat_answer({"content": "hello"})]
+    sample = await ask(chat(endpoint, retry=QUICK))
+    assert sample.turn == Turn(text="hello")
+    assert len(endpoint.requests) == len(troubles) + 1
+    assert sample.usage == Usage(requests=1, prompt=10, cached=8, completion=4, reasoning=3)
+
+
+async def test_attempts_are_bounded(endpoint: Endpoint) -> None:
+    endpoint.answers = [FAIL] * 10
+    with pytest.raises(SystemFault, match=r"failed after 4 attempts .* HTTP 503: .*busy") as caught:
+        await ask(chat(endpoint, kind="judge", retry=QUICK))
+    assert caught.value.kind == "judge"
+    assert len(endpoint.requests) == 4
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
+async def test_our_own_mistakes_are_not_retried(endpoint: Endpoint, status: int) -> None:
+    endpoint.answers = [(status, {}, {"error": "no such model"})]
+    with pytest.raises(SystemFault, match=f"refused the request: HTTP {status}.*no such model"):
+        await ask(chat(endpoint, retry=QUICK))
+    assert len(endpoint.requests) == 1
+
+
+async def test_the_deadline_covers_an_answer_that_never_comes(endpoint: Endpoint) -> None:
+    endpoint.answers = [FAIL, "hang"]
+    started = time.monotonic()
+    with pytest.raises(SystemFault, match=r"no answer within 0.5 s"):
+        await ask(chat(endpoint, retry=Retry(attempts=9, deadline_seconds=0.5, first_wait=0.01)))
+    assert time.monotonic() - started < 10
+
+
+async def test_the_deadline_covers_the_waits(endpoint: Endpoint) -> None:
+    endpoint.answers = [(429, {"retry-after": "30"}, {})] * 3
+    started = time.monotonic()
+    with pytest.raises(SystemFault, match="HTTP 429"):
+        await ask(chat(endpoint, retry=Retry(attempts=9, deadline_seconds=0.3)))
+    assert time.monotonic() - started < 10
+    assert len(endpoint.requests) == 1
+
+
+async def test_nobody_listens() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+        config = EndpointConfig(kind="chat", base_url=url, model="m")
+        with pytest.raises(SystemFault, match=r"failed after 4 attempts.*ConnectError"):
+            await ask(ChatSampler(config, retry=QUICK))
+
+
+def test_waits_grow_and_honour_the_server() -> None:
+    retry = Retry(first_wait=1.0, longest_wait=8.0)
+    for attempt, least in enumerate([1, 2, 4, 8, 8], start=1):
+        assert least <= retry.wait(attempt, None) <= 1.5 * least
+    assert retry.wait(1, "5") == 5.0
+    assert retry.wait(1, "500") == 8.0
+    assert retry.wait(1, "Wed, 21 Oct 2026 07:28:00 GMT") <= 1.5
+
+
+async def test_chat_request_and_calls(endpoint: Endpoint, qwen: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_KEY", "secret-7")
+    calls = [
+        {"id": "c1", "type": "function", "function": {"name": "find", "arguments": '{"id": "A-1"}'}},
+        {"id": "c2", "type": "function", "function": {"name": "find", "arguments": '{"id": '}},
+        {"id": "c3", "type": "function", "function": {"name": "find", "arguments": "[1]"}},
+    ]
+    endpoint.answers = [chat_answer({"content": None, "reasoning": "hm", "tool_calls": calls}, "length")]
+    tools = [qwen.tool("find", {"id": {"type": "string"}})]
+    sent = [
+        {"role": "user", "content": "hi"},
+        {
+            "role": "assistant",
+            "content": None,
+            "reasoning_content": "private",
+            "tool_calls": [{"id": "c0", "type": "function", "function": {"name": "find", "arguments": {"id": "ä"}}}],
+        },
+        {"role": "tool", "tool_call_id": "c0", "content": "none"},
+    ]
+    config = EndpointConfig(kind="chat", base_url=endpoint.url, model="m", temperature=0.5, api_key_env="SOME_KEY")
+    sample = await ask(ChatSampler(config), sent, tools=tools)
+    path, body, headers = endpoint.requests[0]
+    assert path == "/v1/chat/completions"
+    assert headers["Authorization"] == "Bearer secret-7"
+    assert {k: body[k] for k in ("model", "temperature", "max_tokens", "seed", "tools")} == {
+        "model": "m",
+        "temperature": 0.5,
+        "max_tokens": 9,
+        "seed": 3,
+        "tools": tools,
+    }
+    assert "private" not in json.dumps(body)
+    assert body["messages"][1]["tool_calls"][0]["function"]["arguments"] == '{"id": "ä"}'
+    assert sample.finish == "length"
+    assert sample.turn.reasoning == "hm"
+    assert [(c.id, c.arguments, bool(c.error)) for c in sample.turn.calls] == [
+        ("c1", {"id": "A-1"}, False),
+        ("c2", {}, True),
+        ("c3", {}, True),
+    ]
+    assert sample.turn.problems == {"bad_arguments": 2, "truncated": 1}
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((200, {}, {"choices": []}), "no choices"),
+        ((200, {}, b"[1]"), "no JSON object"),
+        ((200, {}, b"<html>"), "no JSON object"),
+        (chat_answer({"content": ""}, "content_filter"), "content filter"),
+    ],
+)
+async def test_strange_answers_are_faults(endpoint: Endpoint, answer: Any, said: str) -> None:
+    endpoint.answers = [answer]
+    with pytest.raises(SystemFault, match=said) as caught:
+        await ask(chat(endpoint, kind="user"))
+    assert caught.value.kind == "user"
+
+
+def test_chat_configuration_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="needs base_url and model"):
+        ChatSampler(EndpointConfig(kind="chat", model="m"))
+    monkeypatch.delenv("NO_SUCH_KEY", raising=False)
+    with pytest.raises(UserError, match="NO_SUCH_KEY is not set"):
+        ChatSampler(EndpointConfig(kind="chat", base_url="http://h/v1", model="m", api_key_env="NO_SUCH_KEY"))
+
+
+async def sampled(endpoint: Endpoint, qwen: ModuleType, prompt: list[int]) -> Any:
+    async with VllmSampler(
+        endpoint.url, "key", SamplingConfig(), tokenizer=qwen.tokenizer(), model="policy", retry=QUICK
+    ) as sampler:
+        return await sampler.sample(prompt, max_tokens=5, seed=11)
+
+
+async def test_vllm_sampler_sends_and_reads_tokens(endpoint: Endpoint, qwen: ModuleType) -> None:
+    stop = qwen.tokenizer().eos_token_id
+    endpoint.answers = [completion([1, 2, 3], [7, 8, stop])]
+    sample = await sampled(endpoint, qwen, [1, 2, 3])
+    assert (sample.ids, sample.logprobs, sample.finish) == ((7, 8, stop), (-0.5,) * 3, "stop")
+    assert sample.usage == Usage(requests=1, prompt=3, cached=2, completion=3)
+    path, body, headers = endpoint.requests[0]
+    assert (path, headers["Authorization"]) == ("/v1/completions", "Bearer key")
+    assert body == {
+        "model": "policy",
+        "prompt": [1, 2, 3],
+        "max_tokens": 5,
+        "seed": 11,
+        "temperature": 1.0,
+        "top_p": 0.95,
+        "top_k": 20,
+        "stop_token_ids": [stop],
+        "logprobs": 0,
+        "return_token_ids": True,
+        "skip_special_tokens": False,
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"prompt_token_ids": [2, 3]}, "read 2 prompt tokens, not the 3 that were sent"),
+        ({"finish_reason": "abort"}, "ended with 'abort'"),
+        ({"token_ids": []}, "0 tokens and 2 log-probabilities"),
+        ({"logprobs": None}, "returns token ids"),
+    ],
+)
+async def test_vllm_sampler_trusts_nothing(
+    endpoint: Endpoint, qwen: ModuleType, change: dict[str, Any], said: str
+) -> None:
+    endpoint.answers = [completion([1, 2, 3], [7, 8], **change)]
+    with pytest.raises(SystemFault, match=said):
+        await sampled(endpoint, qwen, [1, 2, 3])
+
+
+def test_reasoning_tokens_are_counted() -> None:
+    marks = ThinkingMarks(start=90, end=91)
+    assert marks.count([1, 90, 2], [5, 6, 91, 7]) == 3
+    assert marks.count([1, 2], [90, 5, 91, 7]) == 3
+    assert marks.count([1, 90, 2], [5, 6]) == 2  # opened by the prompt, never closed
+    assert marks.count([1, 2], [90, 5]) == 2
+    assert marks.count([1, 90, 91, 2], [5, 6]) == 0  # closed by the prompt
+    assert marks.count([1, 2], [5, 6]) == 0
+    assert ThinkingMarks().count([1], [5]) == 0
+
+
+async def test_scripted_sampler(qwen: ModuleType) -> None:
+    tokenizer = qwen.tokenizer()
+    sampler = ScriptedSampler(["hello", "the order was shipped"], tokenizer)
+    first = await sampler.sample([1], max_tokens=50, seed=0)
+    assert tokenizer.decode(first.ids) == "hello<|im_end|>"
+    assert (first.finish, set(first.logprobs)) == ("stop", {0.0})
+    cut = await sampler.sample([1], max_tokens=2, seed=0)
+    assert (len(cut.ids), cut.finish) == (2, "length")
+    with pytest.raises(IndexError, match="only 2 turns"):
+        await sampler.sample([1], max_tokens=2, seed=0)
+    told = ScriptedSampler(lambda prompt, seed: f"{len(prompt)} {seed}", tokenizer)
+    assert tokenizer.decode((await told.sample([1, 2], max_tokens=50, seed=7)).ids) == "2 7<|im_end|>"
+
+
+async def test_scripted_chat() -> None:
+    chat = ScriptedChat(["yes", Turn(text="no", reasoning="hm")])
+    assert (await chat.chat([], max_tokens=1, seed=0)).turn == Turn(text="yes")
+    assert (await chat.chat([], max_tokens=1, seed=0)).turn == Turn(text="no", reasoning="hm")
+    echo = ScriptedChat(lambda messages: messages[-1]["content"].upper())
+    assert (await echo.chat([{"role": "user", "content": "hi"}], max_tokens=1, seed=0)).turn == Turn(text="HI")
