@@ -114,6 +114,12 @@ class Sandbox:
         return found
 
     @property
+    def folder(self) -> Path:
+        """The sandbox's temporary folder, removed with it."""
+        assert self._scratch is not None
+        return self._scratch
+
+    @property
     def pids(self) -> list[int]:
         """The warm parents' process ids; every other process of this sandbox descends from one of them."""
         return [task.result().pid for task in self._warm.values() if task.done() and task.exception() is None]

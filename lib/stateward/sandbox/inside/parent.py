@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
 import gc
 import inspect
 import os
+import shutil
 import signal
 import socket
 import traceback
@@ -55,6 +57,10 @@ def main(control_fd: int) -> NoReturn:
         snapshot.run(module, server, fds, scratch)
 
     Children(control, order["scratch"], child, farewell=signal.SIGTERM, grace=_GRACE).run()
+    # The client does this too; it may have been killed.
+    shutil.rmtree(order["scratch"], ignore_errors=True)
+    with contextlib.suppress(OSError):  # another server's folder is still in it, or the client was quicker
+        os.rmdir(os.path.dirname(order["scratch"]))
     os._exit(0)
 
 

@@ -86,8 +86,8 @@ class Session:
     async def call(self, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
         """(text of the result, whether the server reports it as an error).
 
-        Several text parts are joined with newlines; a part that is not text is named in brackets. A JSON-RPC error is the
-        server's report too: some versions answer an unknown tool in that way.
+        Several text parts are joined with newlines; a part that is not text is named in brackets. A JSON-RPC error is
+        the server's report too: some versions answer an unknown tool in that way.
         """
         try:
             result = await self._request("tools/call", {"name": name, "arguments": arguments})
