@@ -33,7 +33,7 @@ _CONFIRM = re.compile(
 #: An offer of something that was not asked for, unless the customer has a complaint.
 _OFFER = re.compile(r"\b(instead|alternatively|another option|escalat\w+)\b")
 _WHICH_ONE = re.compile(r"\bwhich (?:one|of (?:them|these|those|the))\b")
-#: Other words that ask for a fact, by the last word of the bullet's key or the whole key.
+#: Other words that ask for a fact, by the bullet's key or else by the key's last word.
 _SYNONYMS: dict[str, str] = {
     "order id": r"order (?:id|number|reference)|which (?:of your )?orders?|what order",
     "customer id": r"customer (?:id|number)|account(?: (?:id|number))?|who you are|identify yourself",
@@ -47,8 +47,8 @@ _SYNONYMS: dict[str, str] = {
     "reason": r"reason|why|what (?:is|was) wrong|what happened|complaint|problem",
     "title": r"title|which book|what book|name of the book",
     "branch": r"branch|which library|where (?:should|shall|do|to)\b|pick ?up",
-    "date": r"date|what day|which day|when\b",
-    "birth": r"birth|born|birthday",
+    "birth date": r"birth|born|date of birth",
+    "date": r"date|what day|which day|when\b(?! (?:were|was))",
     "time": r"time|when\b|what hour",
     "doctor": r"doctor|physician|with whom|who would you like",
     "phone": r"phone|telephone|number (?:can|should) (?:we|i) (?:call|reach)",
@@ -116,8 +116,8 @@ def _named(question: str, facts: dict[str, str]) -> list[str]:
     """The facts that a question asks for: it says their name and not already their value."""
     found = []
     for key in sorted(facts, key=lambda key: -len(key)):
-        words = [re.escape(key)] + [_SYNONYMS[k] for k in (key, key.split()[-1]) if k in _SYNONYMS]
-        if key == "confirm" or _says(question, facts[key]) or not re.search(rf"\b(?:{'|'.join(words)})", question):
+        words = f"{re.escape(key)}|{_SYNONYMS.get(key) or _SYNONYMS.get(key.split()[-1]) or re.escape(key)}"
+        if key == "confirm" or _says(question, facts[key]) or not re.search(rf"\b(?:{words})", question):
             continue
         found.append(key)
         question = question.replace(key, "")  # "birth date" does not ask for "date" as well
