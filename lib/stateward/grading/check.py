@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import numbers
 import sys
 import traceback
@@ -63,26 +62,24 @@ def run_check(check: dict[str, Any], code: CodeType | None, evidence: dict[str, 
 
 
 def _verdict(check: dict[str, Any], code: CodeType | None, context: TestContext, judge: Judge) -> Verdict:
-    file = check["file"]
-    in_check = False
     try:
         function = _load(check, code)
         with ExitStack() as stack:
             fixtures = Fixtures(check["fixtures"], {"x": context, "judge": judge}, stack)
             arguments = fixtures.arguments(function)
-            in_check = True
-            value = function(**arguments)
-    except AssertionError as error:
-        if not in_check:  # an assertion while the file is loaded says nothing about the episode
-            return _void(check, error)
-        line = _line(error.__traceback__, file)
-        message = str(error)[:_MAX_TEXT]
-        return _fail(0.0, {"file": file, "line": line, "text": _text(check, line), "message": message})
+            try:
+                return _of_value(function(**arguments), check, function)
+            except AssertionError as error:
+                # Only here: one raised while the file loads or a fixture is made says nothing about the episode.
+                line = _line(error.__traceback__, check["file"])
+                return _fail(0.0, check, line, str(error)[:_MAX_TEXT])
     except JudgeFault as error:
         return {"outcome": "void", "kind": "judge", "cause": str(error)[:_MAX_TEXT]}
     except BaseException as error:  # noqa: BLE001 - whatever else a check raises, SystemExit included, is its fault
-        return _void(check, error)
-    return _of_value(value, check, function)
+        line = _line(error.__traceback__, check["file"])
+        place = f" at {check['file']}:{line}: {_text(check, line)}" if line else ""
+        said = "".join(traceback.format_exception_only(error)).strip()
+        return _void(f"the check raised {said}{place}"[:_MAX_TEXT])
 
 
 def _load(check: dict[str, Any], code: CodeType | None) -> Callable[..., Any]:
@@ -97,32 +94,21 @@ def _load(check: dict[str, Any], code: CodeType | None) -> Callable[..., Any]:
 def _of_value(value: Any, check: dict[str, Any], function: Callable[..., Any]) -> Verdict:
     if value is None or value is True:
         return {"outcome": "pass", "reward": 1.0}
-    if isinstance(value, numbers.Real):
+    if isinstance(value, numbers.Real) and 0.0 <= float(value) <= 1.0:
         reward = float(value)
         if reward == 1.0:
             return {"outcome": "pass", "reward": 1.0}
-        if 0.0 <= reward < 1.0:
-            line = function.__code__.co_firstlineno
-            message = f"the check returned {value!r}"
-            return _fail(reward, {"file": check["file"], "line": line, "text": _text(check, line), "message": message})
-        if math.isnan(reward):
-            return {"outcome": "void", "kind": "grader", "cause": "the check returned NaN"}
-    return {
-        "outcome": "void",
-        "kind": "grader",
-        "cause": f"the check returned {value!r:.200}; it must return nothing, a bool, or a reward from 0 to 1",
-    }
+        return _fail(reward, check, function.__code__.co_firstlineno, f"the check returned {value!r}")
+    return _void(f"the check returned {value!r:.200}; it must return nothing, a bool, or a reward from 0 to 1")
 
 
-def _fail(reward: float, failure: dict[str, Any]) -> Verdict:
+def _fail(reward: float, check: dict[str, Any], line: int, message: str) -> Verdict:
+    failure = {"file": check["file"], "line": line, "text": _text(check, line), "message": message}
     return {"outcome": "fail", "reward": reward, "failure": failure}
 
 
-def _void(check: dict[str, Any], error: BaseException) -> Verdict:
-    line = _line(error.__traceback__, check["file"])
-    place = f" at {check['file']}:{line}: {_text(check, line)}" if line else ""
-    said = "".join(traceback.format_exception_only(error)).strip()
-    return {"outcome": "void", "kind": "grader", "cause": f"the check raised {said}{place}"[:_MAX_TEXT]}
+def _void(cause: str) -> Verdict:
+    return {"outcome": "void", "kind": "grader", "cause": cause}
 
 
 def _line(trace: TracebackType | None, file: str) -> int:

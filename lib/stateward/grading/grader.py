@@ -19,6 +19,8 @@ from stateward.grading.values import Evidence, Grade, GradeLimits, JudgeModel
 from stateward.outcome import Outcome, Usage
 from stateward.tasks.task import Check
 
+#: The warm grader, as arguments of this Python. ``-P``: the working directory is no place to import from.
+_COMMAND = ("-P", "-m", "stateward.grading.worker")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _JUDGE_TOKENS = 1_024
@@ -176,9 +178,7 @@ class Grader:
 async def _start() -> _Warm:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        "-P",
-        "-m",
-        "stateward.grading.worker",
+        *_COMMAND,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env=clean_environment(os.environ),

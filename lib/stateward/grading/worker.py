@@ -163,8 +163,13 @@ class Worker:
         if len(job.buffer) + len(data) > job.max_result_bytes:
             self._kill(job, f"the check reported more than {job.max_result_bytes} bytes")
             return
-        for header, body in job.buffer.feed(data):
-            if header["op"] == "verdict":
+        try:
+            messages = [(header["op"], body) for header, body in job.buffer.feed(data)]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._kill(job, "the check wrote into its line to the grader")
+            return
+        for kind, body in messages:
+            if kind == "verdict":
                 job.verdict, job.ended = body, time.monotonic()
             elif not job.waiting and not job.ended:
                 job.left -= time.monotonic() - job.resumed
