@@ -25,14 +25,24 @@ def bounded_stops(kept: Flags, error: float, population: tuple[float, float]) ->
     final = kept_chance(kept, chance)
     keep = final >= 0.5
     wrong = np.minimum(final, 1 - final)
-    within, over = _around(error, chance, wrong)
+    within, over, _ = _around(error, chance, wrong)
     choices = [within] if over is None else [within, _repair(over, error, chance, wrong)]
     choices = [_spend(stop, error, chance, wrong) for stop in choices]
     return min(choices, key=lambda stop: mean_trials(ends(stop, chance))), keep
 
 
-def _around(error: float, chance: Floats, wrong: Floats) -> tuple[Flags, Flags | None]:
-    """The policies of the lowest price found within the budget, and of the highest found over it."""
+def least_trials(kept: Flags, error: float, population: tuple[float, float]) -> float:
+    """Expected trials that no rule of this expected error goes below, not even one that draws lots (weak duality)."""
+    n = len(kept) - 1
+    chance = pass_chance(n, population)
+    final = kept_chance(kept, chance)
+    wrong = np.minimum(final, 1 - final)
+    within, _, price = _around(error, chance, wrong)
+    return mean_trials(ends(within, chance)) + price * (_error(within, chance, wrong) - error)
+
+
+def _around(error: float, chance: Floats, wrong: Floats) -> tuple[Flags, Flags | None, float]:
+    """The policy of the lowest price found within the budget, that of the highest found over it, and that price."""
     low, high = 0.0, 1.0
     over: Flags | None = None
     while _error(within := _priced(high, chance, wrong), chance, wrong) > error:
@@ -46,7 +56,7 @@ def _around(error: float, chance: Floats, wrong: Floats) -> tuple[Flags, Flags |
             high, within = middle, stop
         else:
             low, over = middle, stop
-    return within, over
+    return within, over, high
 
 
 def _priced(price: float, chance: Floats, wrong: Floats) -> Flags:

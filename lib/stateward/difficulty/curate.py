@@ -20,10 +20,11 @@ from stateward.difficulty.decide import DROP, TEST, TRAIN, Decision
 from stateward.difficulty.guard import compare
 from stateward.difficulty.inputs import read_counts, read_excluded, read_reference
 from stateward.difficulty.near import clusters
+from stateward.difficulty.plots import can_plot, pool_plots
 from stateward.difficulty.pool_files import Pool, pool_files
 from stateward.difficulty.prints import TaskPrint
 from stateward.difficulty.publish import publish
-from stateward.difficulty.selection import Filters, open_tasks, select
+from stateward.difficulty.selection import Filters, refuse_unfinished, select
 from stateward.difficulty.split import stratified_test
 from stateward.errors import UserError
 from stateward.outcome import fingerprint
@@ -64,7 +65,7 @@ def run(
     filters = Filters(domains={t.uid: t.domain for t in tasks}, excluded=excluded, reference=reference)
     decisions = select(config, counts, filters)
     if not unfinished:
-        _refuse_unfinished(decisions)
+        refuse_unfinished(decisions)
     _refuse_empty(decisions, counts)
     taken = {d.uid for d in decisions if d.decision == TRAIN}
     prints = [TaskPrint.of(t) for t in tasks if t.uid in taken]
@@ -93,9 +94,9 @@ def run(
         "reference": _sources(reference) if reference else [],
         "exclude": exclusion_hashes,
         "tasks": fingerprint(sorted([t.uid, t.domain] for t in tasks)),
-        "benchmark": fingerprint([p.to_json() for p in evidence.benchmark]),
+        "benchmark": fingerprint([p.to_json(with_check=True) for p in evidence.benchmark]),
     }
-    files = pool_files(pool, named, {})
+    files = pool_files(pool, named, pool_plots(decisions, pool.bands) if can_plot() else {})
     if not dry_run:
         if not replace:
             Stage(folder.parent, POOL).is_done(named)
@@ -126,16 +127,6 @@ def _split(config: Config, decisions: Sequence[Decision], prints: Sequence[TaskP
         )
     for uid in test:
         chosen[uid].decision = TEST
-
-
-def _refuse_unfinished(decisions: Sequence[Decision]) -> None:
-    waiting = open_tasks(decisions)
-    if waiting:
-        raise UserError(
-            f"the probe has not ended: {len(waiting)} tasks are undecided, such as {waiting[0]}",
-            "their missing or void trials can still change whether they are kept",
-            "run jobs/probe.py again, or say --unfinished to decide them by the trials they have",
-        )
 
 
 def _refuse_empty(decisions: Sequence[Decision], counts: Counts) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from stateward.difficulty.near import PERMUTATIONS, Index, Near, similar_pairs
+from stateward.difficulty.near import PERMUTATIONS, Index, Near, same_start, similar_pairs
 from stateward.difficulty.prints import SHINGLE, TaskPrint
 from stateward.errors import UserError
 from stateward.tasks.task import Task
@@ -61,7 +61,8 @@ class Evidence:
         return not self.overlaps
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready; see docs/difficulty.md for how to check it."""
+        """JSON-ready; see docs/difficulty.md for how to check it. Checks are listed for the worlds on both sides."""
+        worlds = {p.world for p in self.pool} & {b.world for b in self.benchmark}
         return {
             "verdict": "disjoint" if self.disjoint else "overlap",
             "compared": {"pool": len(self.pool), "benchmark": len(self.benchmark)},
@@ -77,8 +78,8 @@ class Evidence:
             "nearest": [
                 {"pool": n.first, "benchmark": n.second, "similarity": round(n.similarity, 6)} for n in self.nearest
             ],
-            "pool": [p.to_json() for p in self.pool],
-            "benchmark": [p.to_json() for p in self.benchmark],
+            "pool": [p.to_json(with_check=p.world in worlds) for p in self.pool],
+            "benchmark": [p.to_json(with_check=p.world in worlds) for p in self.benchmark],
         }
 
     def refuse(self, where: str) -> UserError:
@@ -113,13 +114,14 @@ def compare(pool: Sequence[TaskPrint], benchmark: Sequence[TaskPrint], threshold
         )
     pool, benchmark = sorted(pool, key=lambda p: p.uid), sorted(benchmark, key=lambda p: p.uid)
     overlaps = []
-    for kind in ("uid", "query", "start"):
+    for kind in ("uid", "query"):
         held: dict[str, list[str]] = {}
         for b in benchmark:
             held.setdefault(getattr(b, kind), []).append(b.uid)
         overlaps += [
             Overlap(kind, p.uid, uid) for p in pool if getattr(p, kind) for uid in held.get(getattr(p, kind), ())
         ]
+    overlaps += [Overlap("start", p, b) for p, b in same_start(pool, benchmark)]
     near, index = similar_pairs(pool, benchmark, threshold)
     overlaps += [Overlap("text", n.first, n.second, n.similarity) for n in near if n.similarity >= threshold]
     return Evidence(

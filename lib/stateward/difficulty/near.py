@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stateward.difficulty.prints import TaskPrint
 
 PERMUTATIONS = 128
-#: Candidates are looked for from this share of the threshold on, so that one at the threshold is hardly ever missed.
-REACH = 0.8
+#: Candidates are looked for from this similarity on (or from 0.8 × threshold, if that is less): far enough below the
+#: threshold that a pair at the threshold is hardly ever missed, and that the evidence shows how near the nearest are.
+REACH = 0.5
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,17 @@ def similar_pairs(
 ) -> tuple[list[Near], Index]:
     """Candidate pairs between two sets (or within one, if `second` is None), most similar first.
 
-    Pairs from about `REACH` × `threshold` on are listed, so that the list also shows how near the nearest are.
+    Pairs from about `REACH` on are found, whether they reach the threshold or not.
     """
     from datasketch import MinHashLSH
 
-    lsh = MinHashLSH(threshold=REACH * threshold, num_perm=PERMUTATIONS)
+    reach = min(REACH, 0.8 * threshold)
+    lsh = MinHashLSH(threshold=reach, num_perm=PERMUTATIONS)
     index = Index(bands=lsh.b, rows=lsh.r)
     stored = [p for p in (first if second is None else second) if p.shingles]
     # No task can reach s with a set of which it shares less than a share s of its own shingles.
     known: set[str] = set().union(*(p.shingles for p in stored))
-    asking = stored if second is None else [p for p in first if _share(p.shingles, known) >= REACH * threshold]
+    asking = stored if second is None else [p for p in first if _share(p.shingles, known) >= reach]
     found: list[Near] = []
     if stored and asking:
         by_position = list(stored)
@@ -61,6 +64,19 @@ def similar_pairs(
                 found.append(Near(task.uid, other.uid, jaccard(task.shingles, other.shingles)))
     found.sort(key=lambda n: (-n.similarity, n.first, n.second))
     return found, index
+
+
+def same_start(first: Sequence[TaskPrint], second: Sequence[TaskPrint]) -> list[tuple[str, str]]:
+    """Pairs of uids with equal initial worlds and equal checks; a task is not paired with itself."""
+    held: dict[str, list[TaskPrint]] = {}
+    for task in second:
+        held.setdefault(task.world, []).append(task)
+    return [
+        (task.uid, other.uid)
+        for task in first
+        for other in held.get(task.world, ())
+        if other is not task and other.check == task.check
+    ]
 
 
 def clusters(tasks: Sequence[TaskPrint], threshold: float) -> list[list[str]]:
@@ -77,11 +93,12 @@ def clusters(tasks: Sequence[TaskPrint], threshold: float) -> list[list[str]]:
         low, high = sorted((root(a), root(b)))
         parent[high] = low
 
-    seen: dict[tuple[str, str], str] = {}
+    seen: dict[str, str] = {}
     for task in tasks:
-        for kind, value in (("query", task.query), ("start", task.start)):
-            if value:
-                link(seen.setdefault((kind, value), task.uid), task.uid)
+        if task.query:
+            link(seen.setdefault(task.query, task.uid), task.uid)
+    for a, b in same_start(tasks, tasks):
+        link(a, b)
     for near in similar_pairs(tasks, None, threshold)[0]:
         if near.similarity >= threshold:
             link(near.first, near.second)
@@ -104,5 +121,7 @@ def _share(shingles: frozenset[str], known: set[str]) -> float:
 def _signatures(tasks: Sequence[TaskPrint]) -> Iterator[object]:
     from datasketch import MinHash
 
-    texts = ([s.encode() for s in task.shingles] for task in tasks)
-    return iter(MinHash.generator(texts, num_perm=PERMUTATIONS))
+    # Tasks of one domain share most of their shingles, so each is hashed once.
+    hashes = {text: zlib.crc32(text.encode()) for text in set().union(*(t.shingles for t in tasks))}
+    texts = ([hashes[text] for text in task.shingles] for task in tasks)
+    return iter(MinHash.generator(texts, num_perm=PERMUTATIONS, hashfunc=int))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
-import json
 import platform
 from collections import Counter
 from collections.abc import Mapping
@@ -109,4 +108,4 @@ def pool_files(pool: Pool, inputs: Mapping[str, Any], plots: Mapping[str, bytes]
 
 def pretty(value: Any) -> bytes:
     """JSON for files that people open."""
-    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode()
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import re
 import unicodedata
@@ -22,36 +23,40 @@ class TaskPrint:
 
     Attributes:
         query: SHA-256 of the normalised query; empty if there is none.
-        start: of the initial world state and the check together.
-        shingles: of the query and of what the simulated user knows.
+        world: of the initial world state.
+        text: of the normalised query and what the simulated user knows; `shingles` are those of this text.
     """
 
     uid: str
     query: str
-    start: str
+    world: str
+    text: str
     shingles: frozenset[str]
+    _check: Check
 
     @classmethod
     def of(cls, task: Task) -> TaskPrint:
         query = normalised(task.query)
+        text = f"{query} {normalised(task.user_context)}".strip()
         world = [[server.name, task.world.get(server.name)] for server in task.servers]
-        if not world:
-            world = [list(item) for item in sorted(task.world.items())]
         return cls(
             uid=task.uid,
             query=_sha(query) if query else "",
-            start=fingerprint([world, normalised_check(task.check)]),
-            shingles=shingles(f"{task.query}\n{task.user_context}"),
+            world=fingerprint(world or task.world),
+            text=_sha(text),
+            shingles=shingles(text),
+            _check=task.check,
         )
 
-    def to_json(self) -> dict[str, str]:
-        """uid and digests; `text` is that of the sorted shingles."""
-        return {
-            "uid": self.uid,
-            "query": self.query,
-            "start": self.start,
-            "text": _sha("\n".join(sorted(self.shingles))),
-        }
+    @functools.cached_property
+    def check(self) -> str:
+        """Digest of the check. Parsing every check would cost more than all the rest, and only equal worlds need it."""
+        return _sha(normalised_check(self._check))
+
+    def to_json(self, *, with_check: bool) -> dict[str, str]:
+        """uid and digests."""
+        out = {"uid": self.uid, "query": self.query, "world": self.world, "text": self.text}
+        return {**out, "check": self.check} if with_check else out
 
 
 def normalised(text: str) -> str:
@@ -61,10 +66,10 @@ def normalised(text: str) -> str:
 
 
 def shingles(text: str) -> frozenset[str]:
-    """The runs of `SHINGLE` words of the normalised text; the whole text where it is shorter."""
-    words = normalised(text).split()
+    """The runs of `SHINGLE` words of a normalised text; the whole text where it is shorter."""
+    words = text.split()
     if len(words) < SHINGLE:
-        return frozenset([" ".join(words)] if words else [])
+        return frozenset([text] if text else [])
     return frozenset(map(" ".join, zip(*(words[i:] for i in range(SHINGLE)), strict=False)))
 
 

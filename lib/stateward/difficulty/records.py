@@ -26,7 +26,7 @@ def read_stage(path: Path, *, planned: int, what: str = "probe") -> Counts:
         UserError: no records, or records of two policies or two settings.
     """
     stage = path / "probe" if (path / "probe").is_dir() else path
-    columns = read_records(stage, columns_only=True).columns
+    columns = read_records(stage, columns=("domain",)).columns
     uids = columns["uid"]  # sorted, as the reader promises
     if not len(uids):
         raise UserError(

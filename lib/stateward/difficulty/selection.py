@@ -77,9 +77,17 @@ def check_reference(reference: Counts, gate: ReferenceConfig) -> None:
             )
 
 
-def open_tasks(decisions: Sequence[Decision]) -> list[str]:
-    """Tasks whose probe has not ended: their planned trials are neither all valid nor made needless by a rule."""
-    return [d.uid for d in decisions if d.estimate.basis in ("partial", "none") and d.counts.valid < d.counts.planned]
+def refuse_unfinished(decisions: Sequence[Decision]) -> None:
+    """Raises UserError if planned trials are neither all valid nor made needless by a rule."""
+    waiting = [
+        d.uid for d in decisions if d.estimate.basis in ("partial", "none") and d.counts.valid < d.counts.planned
+    ]
+    if waiting:
+        raise UserError(
+            f"the probe has not ended: {len(waiting)} tasks are undecided, such as {waiting[0]}",
+            "their missing or void trials can still change whether they are kept",
+            "run jobs/probe.py again, or say --unfinished to decide them by the trials they have",
+        )
 
 
 def _gate(decision: Decision, found: TaskCounts | None, gate: ReferenceConfig) -> None:

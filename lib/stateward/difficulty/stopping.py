@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from stateward.config import BandConfig, ProbeConfig
 from stateward.difficulty.bands import Bands
-from stateward.difficulty.bounded import bounded_stops
+from stateward.difficulty.bounded import bounded_stops, least_trials
 from stateward.difficulty.posterior import band_index
 from stateward.difficulty.walk import POPULATION, Flags, constant_chance, ends, kept_chance, mean_trials, pass_chance
 from stateward.errors import UserError, nearest
@@ -125,6 +125,10 @@ class StopRule:
     def error(self, population: tuple[float, float] | None = None) -> float:
         """Expected share of tasks whose verdict differs from that at n trials; 0 but for ``bounded``."""
         return self._error(pass_chance(self.trials, population or self.population))
+
+    def least_trials(self, error: float) -> float:
+        """Expected valid trials a task that no rule goes below whose expected error is `error`."""
+        return least_trials(self._final_kept, error, self.population)
 
     def worst_error(self) -> float:
         """The largest such probability that a task of any success rate has (on a grid of 1/400)."""

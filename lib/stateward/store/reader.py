@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -93,12 +93,13 @@ class Records:
         hit = (self.columns["uid"] == uid.encode()) & (self.columns["index"] == index)
         return list(self.select(np.flatnonzero(hit)))
 
-    def trials(self) -> list[Trial]:
-        """The trials, in order."""
+    def trials(self, positions: Column | None = None) -> list[Trial]:
+        """The trials at these positions (all, if None), in order."""
         names = ("uid", "index", "policy", "settings")
+        columns = [self.columns[n] if positions is None else self.columns[n][positions] for n in names]
         return [
-            Trial(uid=u.decode(), index=int(i), policy=p.decode(), settings=s.decode())
-            for u, i, p, s in zip(*(self.columns[n] for n in names), strict=True)
+            Trial(uid=u.decode(), index=i, policy=p.decode(), settings=s.decode())
+            for u, i, p, s in zip(*(c.tolist() for c in columns), strict=True)
         ]
 
     def _from_columns(self, i: int) -> EpisodeRecord:
@@ -116,12 +117,22 @@ class Records:
 _SAME_NAME = [n for n in COLUMNS if n in EpisodeRecord.__dataclass_fields__ and n not in ("outcome", "usage")]
 
 
-def read_records(stage_dir: Path | str, *, columns_only: bool = False) -> Records:
+#: What is read in any case: the identity of a trial, and what decides which of its records counts.
+KEY_COLUMNS = ("uid", "index", "policy", "settings", "outcome", "attempt", "started")
+
+
+def read_records(
+    stage_dir: Path | str, *, columns_only: bool = False, columns: Collection[str] | None = None
+) -> Records:
     """All records of a stage: of ``stage_dir/shards/`` (or of `stage_dir` itself, if it has no such folder).
 
     Of several records of one trial a non-void beats a void, then the later attempt wins, then the later start.
     The directory may be written meanwhile: journals are read before the shards are listed, and a journal is only
     removed after its shard stands, so no record is missed.
+
+    Args:
+        columns: read these and `KEY_COLUMNS` alone, for millions of records in little memory; implies `columns_only`,
+            and the records cannot be iterated over.
 
     Raises:
         UserError: `stage_dir` is not there.
@@ -131,6 +142,7 @@ def read_records(stage_dir: Path | str, *, columns_only: bool = False) -> Record
     if not stage_dir.is_dir():
         raise UserError(f"{stage_dir}: no such directory", do="name a stage's directory, such as RUN_DIR/eval/base")
     folder = stage_dir / "shards" if (stage_dir / "shards").is_dir() else stage_dir
+    names = [n for n in COLUMNS if columns is None or n in columns or n in KEY_COLUMNS]
     files: list[Path] = []
     parts: list[dict[str, Column]] = []
     torn = damaged = 0
@@ -142,19 +154,22 @@ def read_records(stage_dir: Path | str, *, columns_only: bool = False) -> Record
             continue
         torn, damaged = torn + reader.torn, damaged + reader.damaged
         files.append(path)
-        parts.append(make_columns(values))
+        made = make_columns(values)
+        parts.append({n: made[n] for n in names})
     for path in sorted(folder.glob("*.h5")):
         files.append(path)
-        parts.append(read_columns(path))
+        parts.append(read_columns(path, names))
     if damaged:
         _LOG.warning("%s: %d damaged journal lines skipped; their trials count as not run", folder, damaged)
-    columns = {n: np.concatenate([p[n] for p in parts]) for n in COLUMNS} if parts else make_columns([])
     lengths = [len(p["uid"]) for p in parts]
+    # Each part is let go as it is joined: with both held, a million records would take a gigabyte.
+    joined = {n: np.concatenate([p.pop(n) for p in parts]) for n in names} if parts else make_columns([])
     file_of = np.repeat(np.arange(len(files)), lengths)
     row_of = np.concatenate([np.arange(n) for n in lengths]) if lengths else np.empty(0, "i8")
-    keep, records = _one_per_key(columns, file_of, files)
-    records.columns = {n: column[keep] for n, column in columns.items()}
-    records.torn, records.damaged, records.columns_only = torn, damaged, columns_only
+    keep, records = _one_per_key(joined, file_of, files)
+    records.columns = {n: joined.pop(n)[keep] for n in list(joined)}
+    records.torn, records.damaged = torn, damaged
+    records.columns_only = columns_only or columns is not None
     records._files, records._file, records._row = files, file_of[keep], row_of[keep]
     return records
 
@@ -164,8 +179,10 @@ def _one_per_key(columns: dict[str, Column], file_of: Column, files: list[Path])
     records = Records(columns=columns)
     valid = columns["outcome"] != b"void"
     names = ("uid", "index", "policy", "settings")
-    # Within a key the best record comes last.
-    order = np.lexsort((columns["started"], columns["attempt"], valid, *(columns[n] for n in reversed(names))))
+    # Within a key the best record comes last. A column that never changes (policy and settings, mostly) sorts nothing.
+    keys = (columns["started"], columns["attempt"], valid, *(columns[n] for n in reversed(names)))
+    varying = [key for key in keys if (key != key[:1]).any()]
+    order = np.lexsort(varying) if varying else np.arange(len(valid))
     if len(order) < 2:
         return order, records
     same = np.ones(len(order) - 1, bool)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +167,19 @@ def write_shard(path: Path, rows: Iterator[dict[str, Any]]) -> None:
         os.fsync(written_file.fileno())
 
 
-def read_columns(shard: Path) -> dict[str, Column]:
-    """All columns of a sealed shard, each [n]."""
+def read_columns(shard: Path, names: Iterable[str] = COLUMNS) -> dict[str, Column]:
+    """Columns of a sealed shard (all, if none are named), each [n]."""
+    import h5py
+
+    out: dict[str, Column] = {}
     with open_shard(shard) as file:
-        group = file["columns"]
-        return {name: group[name][()] for name in COLUMNS}
+        group = file["columns"].id
+        for name in COLUMNS:
+            # The low-level calls: a stage may have hundreds of shards, and these take a fifth of the time.
+            data = h5py.h5d.open(group, name.encode())
+            out[name] = np.empty(data.shape, data.dtype)
+            data.read(h5py.h5s.ALL, h5py.h5s.ALL, out[name])
+    return out
 
 
 def read_blobs(shard: Path, rows: Sequence[int] | None = None) -> Iterator[dict[str, Any]]:
