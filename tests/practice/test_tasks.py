@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import yaml
 
+from stateward.difficulty.guard import check_disjoint
 from stateward.outcome import EpisodeRecord, Outcome
 from stateward.practice import dataset_path
 from stateward.tasks import read_selectors
@@ -82,6 +84,21 @@ def test_train_and_benchmark_are_disjoint(tasks: dict[str, Task]) -> None:
         assert not set(train) & set(held_out), name
         assert len(set(train)) == len(TRAIN), name
         assert len(set(held_out)) == len(BENCHMARK), name
+
+
+def test_the_contamination_guard_finds_nothing(tasks: dict[str, Task]) -> None:
+    train, held_out = ([tasks[uid] for uid in uids] for uids in (TRAIN, BENCHMARK))
+    evidence = check_disjoint(train, held_out, threshold=0.85)
+    assert evidence.disjoint, evidence.overlaps
+
+
+def test_the_readme_counts_the_tasks(tasks: dict[str, Task]) -> None:
+    readme = (dataset_path() / "README.md").read_text()
+    halves = [[tasks[uid] for uid in uids] for uids in (TRAIN, BENCHMARK)]
+    for aspect in (kind, lambda task: task.domain):
+        for name in sorted({aspect(task) for task in tasks.values()}):
+            counts = " | ".join(str(sum(aspect(task) == name for task in half)) for half in halves)
+            assert re.search(rf"^\| {name} \|.*\| {re.escape(counts)} \|$", readme, re.MULTILINE), (name, counts)
 
 
 def test_each_half_has_every_kind_and_domain(tasks: dict[str, Task]) -> None:

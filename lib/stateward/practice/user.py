@@ -42,6 +42,7 @@ _SYNONYMS: dict[str, str] = {
     "address": r"address|where (?:should|shall|do|to)\b",
     "quantity": r"quantity|how many|number of pieces",
     "amount": r"amount|how much",
+    "name": r"name|who (?:am i|are you)",
     "item": r"item|product|which order|what (?:did you buy|is it)",
     "note": r"note|instructions?",
     "reason": r"reason|why|what (?:is|was) wrong|what happened|complaint|problem",

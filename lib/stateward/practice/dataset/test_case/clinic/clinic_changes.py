@@ -81,31 +81,6 @@ def test_tomorrow_is_too_late_to_move(x: TestContext, judge: Judge):
     expect(x, nurse_calls={"P-415": {"reason": "late change"}})
 
 
-def test_cancel_dr_ruiz_after_a_yes(x: TestContext, judge: Judge):
-    """!
-    query: Please cancel my appointment with Dr. Ruiz. I am Mona Aziz, 1970-07-19.
-    user_context: |
-      You are Mona Aziz. You keep your other appointment.
-      - name: Mona Aziz
-      - birth date: 1970-07-19
-      - confirm: yes
-    tags: ["kind:write"]
-    init:
-      clinic:
-        patients:
-        - {id: P-417, name: Mona Aziz, birth_date: "1970-07-19", phone: 555-0157}
-        slots:
-        - {id: S-81, doctor_id: D-4, date: "2025-03-20", time: "09:00"}
-        - {id: S-82, doctor_id: D-1, date: "2025-03-21", time: "09:00"}
-        appointments:
-        - {id: A-618, patient_id: P-417, slot_id: S-81}
-        - {id: A-619, patient_id: P-417, slot_id: S-82}
-        referrals:
-        - {id: R-835, patient_id: P-417, specialty: cardiology, expires: "2025-04-10"}
-    """
-    expect(x, appointments={"A-618": {"status": "cancelled"}})
-
-
 def test_keep_the_appointment_after_all(x: TestContext, judge: Judge):
     """!
     query: I think I want to cancel my appointment next week. Nils Berger, 1999-04-04.
@@ -127,3 +102,28 @@ def test_keep_the_appointment_after_all(x: TestContext, judge: Judge):
     """
     # The patient says no, so the appointment stays.
     expect(x, appointments={"A-621": {"status": "booked"}})
+
+
+def test_cancel_both_appointments_after_a_yes(x: TestContext, judge: Judge):
+    """!
+    query: I am moving away. Please cancel everything I have booked. Rosa Pinto, born 1981-05-05.
+    user_context: |
+      You are Rosa Pinto. You are leaving the city at the end of the week.
+      - name: Rosa Pinto
+      - birth date: 1981-05-05
+      - confirm: yes
+    tags: ["kind:several"]
+    init:
+      clinic:
+        patients:
+        - {id: P-456, name: Rosa Pinto, birth_date: "1981-05-05", phone: 555-0196}
+        slots:
+        - {id: S-181, doctor_id: D-5, date: "2025-03-17", time: "12:00"}
+        - {id: S-182, doctor_id: D-2, date: "2025-03-25", time: "08:00"}
+        appointments:
+        - {id: A-638, patient_id: P-456, slot_id: S-181}
+        - {id: A-639, patient_id: P-456, slot_id: S-182}
+        referrals:
+        - {id: R-865, patient_id: P-456, specialty: orthopedics, expires: "2025-05-01"}
+    """
+    expect(x, appointments={"A-638": {"status": "cancelled"}, "A-639": {"status": "cancelled"}})

@@ -28,6 +28,31 @@ def expect(x: TestContext, **edits):
             assert found == wanted, f"{table} {key}: expected {wanted}, found {found}"
 
 
+def test_cancel_dr_ruiz_after_a_yes(x: TestContext, judge: Judge):
+    """!
+    query: Please cancel my appointment with Dr. Ruiz. I am Mona Aziz, 1970-07-19.
+    user_context: |
+      You are Mona Aziz. You keep your other appointment.
+      - name: Mona Aziz
+      - birth date: 1970-07-19
+      - confirm: yes
+    tags: ["kind:write"]
+    init:
+      clinic:
+        patients:
+        - {id: P-417, name: Mona Aziz, birth_date: "1970-07-19", phone: 555-0157}
+        slots:
+        - {id: S-81, doctor_id: D-4, date: "2025-03-20", time: "09:00"}
+        - {id: S-82, doctor_id: D-1, date: "2025-03-21", time: "09:00"}
+        appointments:
+        - {id: A-618, patient_id: P-417, slot_id: S-81}
+        - {id: A-619, patient_id: P-417, slot_id: S-82}
+        referrals:
+        - {id: R-835, patient_id: P-417, specialty: cardiology, expires: "2025-04-10"}
+    """
+    expect(x, appointments={"A-618": {"status": "cancelled"}})
+
+
 def test_move_the_skin_check_two_days_later(x: TestContext, judge: Judge):
     """!
     query: >-
@@ -79,31 +104,6 @@ def test_this_afternoon_is_too_late_to_cancel(x: TestContext, judge: Judge):
     """
     # Only the nurse's call is allowed.
     expect(x, nurse_calls={"P-454": {"reason": "late change"}})
-
-
-def test_cancel_both_appointments_after_a_yes(x: TestContext, judge: Judge):
-    """!
-    query: I am moving away. Please cancel everything I have booked. Rosa Pinto, born 1981-05-05.
-    user_context: |
-      You are Rosa Pinto. You are leaving the city at the end of the week.
-      - name: Rosa Pinto
-      - birth date: 1981-05-05
-      - confirm: yes
-    tags: ["kind:several"]
-    init:
-      clinic:
-        patients:
-        - {id: P-456, name: Rosa Pinto, birth_date: "1981-05-05", phone: 555-0196}
-        slots:
-        - {id: S-181, doctor_id: D-5, date: "2025-03-17", time: "12:00"}
-        - {id: S-182, doctor_id: D-2, date: "2025-03-25", time: "08:00"}
-        appointments:
-        - {id: A-638, patient_id: P-456, slot_id: S-181}
-        - {id: A-639, patient_id: P-456, slot_id: S-182}
-        referrals:
-        - {id: R-865, patient_id: P-456, specialty: orthopedics, expires: "2025-05-01"}
-    """
-    expect(x, appointments={"A-638": {"status": "cancelled"}, "A-639": {"status": "cancelled"}})
 
 
 def test_no_cancellation_after_second_thoughts(x: TestContext, judge: Judge):

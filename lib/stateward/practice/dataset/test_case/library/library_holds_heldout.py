@@ -28,6 +28,30 @@ def expect(x: TestContext, **edits):
             assert found == wanted, f"{table} {key}: expected {wanted}, found {found}"
 
 
+def test_hold_gardens_of_glass_at_harbor(x: TestContext, judge: Judge):
+    """!
+    query: >-
+      I would like to reserve Gardens of Glass and pick it up at the Harbor branch. Member id: M-316.
+    user_context: |
+      You are Ruth Amsel. You can wait for the book.
+      - member id: M-316
+      - title: Gardens of Glass
+      - branch: Harbor
+      - confirm: yes
+    tags: ["kind:write"]
+    init:
+      library:
+        members:
+        - {id: M-316, name: Ruth Amsel, birth_date: "1966-01-16", email: "ruth.amsel@mail.test"}
+        - {id: M-317, name: Theo Blank, birth_date: "1987-12-01", email: "theo.blank@mail.test"}
+        loans:
+        - {id: L-561, member_id: M-317, book_id: B-12, due: "2025-03-20"}
+        holds:
+        - {id: H-731, member_id: M-316, book_id: B-13, branch: Central}
+    """
+    expect(x, holds={"H-732": {"member_id": "M-316", "book_id": "B-12", "branch": "Harbor"}})
+
+
 def test_no_hold_with_high_fines(x: TestContext, judge: Judge):
     """!
     query: Could you reserve The Salt Road for me at Harbor? Member M-354.
@@ -47,30 +71,6 @@ def test_no_hold_with_high_fines(x: TestContext, judge: Judge):
     """
     # Fines above 20 dollars.
     expect(x, members={"M-354": {"fines": 26}})
-
-
-def test_no_fourth_hold(x: TestContext, judge: Judge):
-    """!
-    query: >-
-      One more reservation please: The Last Tram, pick-up at Central. My id is M-356.
-    user_context: |
-      You are Leif Dahl. You like to have many things to read and to watch.
-      - member id: M-356
-      - title: The Last Tram
-      - branch: Central
-      - confirm: yes
-    tags: ["kind:limit"]
-    init:
-      library:
-        members:
-        - {id: M-356, name: Leif Dahl, birth_date: "1989-09-19", email: "leif.dahl@mail.test"}
-        holds:
-        - {id: H-751, member_id: M-356, book_id: B-12, branch: Central}
-        - {id: H-752, member_id: M-356, book_id: B-16, branch: Central}
-        - {id: H-753, member_id: M-356, book_id: B-18, branch: Harbor}
-    """
-    # Three holds are the most.
-    expect(x, holds={"H-751": {"branch": "Central"}})
 
 
 def test_hold_harvest_moon_where_the_member_says(x: TestContext, judge: Judge):

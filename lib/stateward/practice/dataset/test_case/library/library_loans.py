@@ -136,24 +136,25 @@ def test_renew_everything_that_can_be_renewed(x: TestContext, judge: Judge):
     expect(x, loans={"L-541": {"due": "2025-03-26", "renewals": 1}, "L-542": {"due": "2025-03-20", "renewals": 1}})
 
 
-def test_lost_dog_charged_after_a_yes(x: TestContext, judge: Judge):
+def test_keep_looking_for_birds_of_the_coast(x: TestContext, judge: Judge):
     """!
-    query: I am afraid I lost The Clockmaker's Dog on the train. I am member M-314.
+    query: I cannot find Birds of the Coast anywhere. Maybe it is lost. My id is M-352.
     user_context: |
-      You are Nadia Roth. You are ready to pay for the book.
-      - member id: M-314
-      - title: The Clockmaker's Dog
-      - confirm: yes
-    tags: ["kind:write"]
+      You are Felipe Duarte. When you hear that you would have to pay, you prefer to look for the book again and say
+      no.
+      - member id: M-352
+      - title: Birds of the Coast
+      - confirm: no
+    tags: ["kind:declined"]
     init:
       library:
         members:
-        - {id: M-314, name: Nadia Roth, birth_date: "1994-09-09", email: "nadia.roth@mail.test", fines: 3}
+        - {id: M-352, name: Felipe Duarte, birth_date: "1972-02-28", email: "felipe.duarte@mail.test"}
         loans:
-        - {id: L-551, member_id: M-314, book_id: B-14, due: "2025-03-21"}
-        - {id: L-552, member_id: M-314, book_id: B-16, due: "2025-03-21"}
+        - {id: L-641, member_id: M-352, book_id: B-18, due: "2025-03-24"}
     """
-    expect(x, loans={"L-551": {"status": "lost"}}, members={"M-314": {"fines": 21}})
+    # The member says no to the charge.
+    expect(x, loans={"L-641": {"status": "out"}})
 
 
 def test_explain_the_price_before_recording_a_loss(x: TestContext, judge: Judge):

@@ -115,25 +115,24 @@ def test_renew_two_and_leave_the_third(x: TestContext, judge: Judge):
     expect(x, loans={"L-631": {"due": "2025-04-01", "renewals": 2}, "L-633": {"due": "2025-03-25", "renewals": 1}})
 
 
-def test_keep_looking_for_birds_of_the_coast(x: TestContext, judge: Judge):
+def test_lost_dog_charged_after_a_yes(x: TestContext, judge: Judge):
     """!
-    query: I cannot find Birds of the Coast anywhere. Maybe it is lost. My id is M-352.
+    query: I am afraid I lost The Clockmaker's Dog on the train. I am member M-314.
     user_context: |
-      You are Felipe Duarte. When you hear that you would have to pay, you prefer to look for the book again and say
-      no.
-      - member id: M-352
-      - title: Birds of the Coast
-      - confirm: no
-    tags: ["kind:declined"]
+      You are Nadia Roth. You are ready to pay for the book.
+      - member id: M-314
+      - title: The Clockmaker's Dog
+      - confirm: yes
+    tags: ["kind:write"]
     init:
       library:
         members:
-        - {id: M-352, name: Felipe Duarte, birth_date: "1972-02-28", email: "felipe.duarte@mail.test"}
+        - {id: M-314, name: Nadia Roth, birth_date: "1994-09-09", email: "nadia.roth@mail.test", fines: 3}
         loans:
-        - {id: L-641, member_id: M-352, book_id: B-18, due: "2025-03-24"}
+        - {id: L-551, member_id: M-314, book_id: B-14, due: "2025-03-21"}
+        - {id: L-552, member_id: M-314, book_id: B-16, due: "2025-03-21"}
     """
-    # The member says no to the charge.
-    expect(x, loans={"L-641": {"status": "out"}})
+    expect(x, loans={"L-551": {"status": "lost"}}, members={"M-314": {"fines": 21}})
 
 
 def test_explain_why_the_clockmaker_stays_due(x: TestContext, judge: Judge):

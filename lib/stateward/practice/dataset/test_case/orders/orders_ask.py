@@ -27,7 +27,7 @@ def test_ask_which_order_then_cancel_blender(x: TestContext, judge: Judge):
     """!
     query: I want to cancel an order.
     user_context: |
-      You are Ines Reed. You are brief and answer only what you are asked.
+      You are Ines Reed. You are friendly and answer what you are asked.
       - customer id: C-130
       - order id: ORD-1173
       - confirm: yes
@@ -54,7 +54,7 @@ def test_ask_which_order_then_refund_fan(x: TestContext, judge: Judge):
     """!
     query: I want my money back for an order.
     user_context: |
-      You are Paul Klein. You are brief and answer only what you are asked.
+      You are Paul Klein. You like things to be done at once.
       - customer id: C-148
       - order id: ORD-1161
       - confirm: yes
@@ -81,7 +81,7 @@ def test_ask_new_address_of_hammock(x: TestContext, judge: Judge):
     """!
     query: Please change the address of order ORD-1078.
     user_context: |
-      You are Carla Hayes. You are brief and answer only what you are asked.
+      You are Carla Hayes. You are calm and trust the shop.
       - customer id: C-114
       - order id: ORD-1078
       - address: 30 Oak Lane
@@ -137,7 +137,7 @@ def test_complaint_late_desk(x: TestContext, judge: Judge):
     """!
     query: Order ORD-1064 is late. I want to complain.
     user_context: |
-      You are Grace Jensen. You are brief and answer only what you are asked.
+      You are Grace Jensen. You are polite and do not talk much.
       - customer id: C-141
       - order id: ORD-1064
       - reason: late
@@ -165,7 +165,7 @@ def test_complaint_damaged_grill(x: TestContext, judge: Judge):
     """!
     query: The grill arrived damaged. I want to complain about order ORD-1195.
     user_context: |
-      You are Elena Costa. You are brief and answer only what you are asked.
+      You are Elena Costa. You have little time and give short answers.
       - customer id: C-146
       - order id: ORD-1195
       - reason: damaged

@@ -27,7 +27,7 @@ def test_ask_which_order_then_cancel_radio(x: TestContext, judge: Judge):
     """!
     query: Please cancel my order.
     user_context: |
-      You are Carla Evans. You are brief and answer only what you are asked.
+      You are Carla Evans. You are calm and trust the shop.
       - customer id: C-130
       - order id: ORD-1026
       - confirm: yes
@@ -81,7 +81,7 @@ def test_ask_new_address_of_blender(x: TestContext, judge: Judge):
     """!
     query: I moved. Please change the address of order ORD-1143.
     user_context: |
-      You are Kira Quinn. You are brief and answer only what you are asked.
+      You are Kira Quinn. You are polite and do not talk much.
       - customer id: C-113
       - order id: ORD-1143
       - address: 79 Oak Lane
@@ -109,7 +109,7 @@ def test_ask_new_quantity_of_backpack(x: TestContext, judge: Judge):
     """!
     query: I want more pieces in order ORD-1049.
     user_context: |
-      You are Tara Reed. You are brief and answer only what you are asked.
+      You are Tara Reed. You have little time and give short answers.
       - customer id: C-190
       - order id: ORD-1049
       - quantity: 5
@@ -137,7 +137,7 @@ def test_complaint_late_printer(x: TestContext, judge: Judge):
     """!
     query: My printer is late, order ORD-1093. I want to complain.
     user_context: |
-      You are Felix Evans. You are brief and answer only what you are asked.
+      You are Felix Evans. You are friendly and answer what you are asked.
       - customer id: C-189
       - order id: ORD-1093
       - reason: late
@@ -165,7 +165,7 @@ def test_complaint_wrong_item_backpack(x: TestContext, judge: Judge):
     """!
     query: I got the wrong item in order ORD-1100. I want to complain.
     user_context: |
-      You are Ben Adams. You are brief and answer only what you are asked.
+      You are Ben Adams. You like things to be done at once.
       - customer id: C-117
       - order id: ORD-1100
       - reason: wrong item

@@ -27,7 +27,7 @@ def test_cancel_chair_after_a_yes(x: TestContext, judge: Judge):
     """!
     query: Please cancel order ORD-1144.
     user_context: |
-      You are Grace Evans. You are brief and answer only what you are asked.
+      You are Grace Evans. You are polite and do not talk much.
       - customer id: C-162
       - order id: ORD-1144
       - confirm: yes
@@ -54,7 +54,7 @@ def test_cancel_rug_after_a_yes(x: TestContext, judge: Judge):
     """!
     query: I want to cancel order ORD-1110.
     user_context: |
-      You are Rosa Reed. You are brief and answer only what you are asked.
+      You are Rosa Reed. You have little time and give short answers.
       - customer id: C-129
       - order id: ORD-1110
       - confirm: yes
@@ -81,7 +81,7 @@ def test_cancel_kettle_after_a_yes(x: TestContext, judge: Judge):
     """!
     query: Can you cancel my kettle, order ORD-1140?
     user_context: |
-      You are Mia Lopez. You are brief and answer only what you are asked.
+      You are Mia Lopez. You are friendly and answer what you are asked.
       - customer id: C-115
       - order id: ORD-1140
       - confirm: yes
@@ -192,7 +192,7 @@ def test_no_cancellation_of_delivered_pillow(x: TestContext, judge: Judge):
     """!
     query: Order ORD-1155 was a mistake. Please cancel it.
     user_context: |
-      You are Rosa Evans. You are brief and answer only what you are asked.
+      You are Rosa Evans. You are polite and do not talk much.
       - customer id: C-103
       - order id: ORD-1155
       - confirm: yes
@@ -220,7 +220,7 @@ def test_cancel_desk_found_by_customer(x: TestContext, judge: Judge):
     """!
     query: I am customer C-170. Please cancel my desk.
     user_context: |
-      You are Jonas Dunn. You are brief and answer only what you are asked.
+      You are Jonas Dunn. You have little time and give short answers.
       - customer id: C-170
       - item: desk
       - confirm: yes

@@ -27,7 +27,7 @@ def test_cancel_bookcase_after_a_yes(x: TestContext, judge: Judge):
     """!
     query: Could you cancel ORD-1029 for me?
     user_context: |
-      You are Kira Reed. You are brief and answer only what you are asked.
+      You are Kira Reed. You are friendly and answer what you are asked.
       - customer id: C-131
       - order id: ORD-1029
       - confirm: yes
@@ -54,7 +54,7 @@ def test_cancel_pillow_after_a_yes(x: TestContext, judge: Judge):
     """!
     query: Please cancel order ORD-1075.
     user_context: |
-      You are Hugo Evans. You are brief and answer only what you are asked.
+      You are Hugo Evans. You like things to be done at once.
       - customer id: C-169
       - order id: ORD-1075
       - confirm: yes
@@ -81,7 +81,7 @@ def test_cancel_backpack_after_a_yes(x: TestContext, judge: Judge):
     """!
     query: I want to cancel order ORD-1034.
     user_context: |
-      You are Tara Olsen. You are brief and answer only what you are asked.
+      You are Tara Olsen. You are calm and trust the shop.
       - customer id: C-154
       - order id: ORD-1034
       - confirm: yes
@@ -164,7 +164,7 @@ def test_no_cancellation_of_shipped_mirror(x: TestContext, judge: Judge):
     """!
     query: Cancel order ORD-1113, please.
     user_context: |
-      You are Grace Grant. You are brief and answer only what you are asked.
+      You are Grace Grant. You have little time and give short answers.
       - customer id: C-137
       - order id: ORD-1113
       - confirm: yes
@@ -192,7 +192,7 @@ def test_no_cancellation_of_delivered_blanket(x: TestContext, judge: Judge):
     """!
     query: I changed my mind about the blanket. Please cancel order ORD-1171.
     user_context: |
-      You are Rosa Dunn. You are brief and answer only what you are asked.
+      You are Rosa Dunn. You are friendly and answer what you are asked.
       - customer id: C-166
       - order id: ORD-1171
       - confirm: yes
@@ -220,7 +220,7 @@ def test_cancel_candle_found_by_customer(x: TestContext, judge: Judge):
     """!
     query: My customer id is C-133. I want to cancel the candle.
     user_context: |
-      You are Ines Costa. You are brief and answer only what you are asked.
+      You are Ines Costa. You like things to be done at once.
       - customer id: C-133
       - item: candle
       - confirm: yes

@@ -27,7 +27,7 @@ def test_quantity_of_blanket(x: TestContext, judge: Judge):
     """!
     query: Please change order ORD-1166 to 9 pieces.
     user_context: |
-      You are Ada Klein. You are brief and answer only what you are asked.
+      You are Ada Klein. You are polite and do not talk much.
       - customer id: C-149
       - order id: ORD-1166
       - quantity: 9
@@ -55,7 +55,7 @@ def test_quantity_of_bookcase(x: TestContext, judge: Judge):
     """!
     query: Make it 8 pieces in order ORD-1112, please.
     user_context: |
-      You are Rosa Novak. You are brief and answer only what you are asked.
+      You are Rosa Novak. You have little time and give short answers.
       - customer id: C-163
       - order id: ORD-1112
       - quantity: 8
@@ -83,7 +83,7 @@ def test_no_new_quantity_of_shipped_hammock(x: TestContext, judge: Judge):
     """!
     query: I need 9 of the hammock in order ORD-1152.
     user_context: |
-      You are Victor Jensen. You are brief and answer only what you are asked.
+      You are Victor Jensen. You are friendly and answer what you are asked.
       - customer id: C-166
       - order id: ORD-1152
       - quantity: 9
@@ -112,7 +112,7 @@ def test_address_of_bench(x: TestContext, judge: Judge):
     """!
     query: Please send order ORD-1127 to 76 Pine Street.
     user_context: |
-      You are Grace Dunn. You are brief and answer only what you are asked.
+      You are Grace Dunn. You like things to be done at once.
       - customer id: C-121
       - order id: ORD-1127
       - address: 76 Pine Street
@@ -140,7 +140,7 @@ def test_address_of_backpack(x: TestContext, judge: Judge):
     """!
     query: Change the address of order ORD-1011 to 85 Field Lane, please.
     user_context: |
-      You are Paul Costa. You are brief and answer only what you are asked.
+      You are Paul Costa. You are calm and trust the shop.
       - customer id: C-110
       - order id: ORD-1011
       - address: 85 Field Lane
@@ -197,7 +197,7 @@ def test_tent_to_the_home_address(x: TestContext, judge: Judge):
     """!
     query: Please send order ORD-1136 to my home address.
     user_context: |
-      You are Ben Reed. You are brief and answer only what you are asked.
+      You are Ben Reed. You are polite and do not talk much.
       - customer id: C-121
       - order id: ORD-1136
       - confirm: yes
@@ -224,7 +224,7 @@ def test_note_for_bookcase(x: TestContext, judge: Judge):
     """!
     query: Please add the note leave at door to order ORD-1141.
     user_context: |
-      You are Elena Moore. You are brief and answer only what you are asked.
+      You are Elena Moore. You have little time and give short answers.
       - customer id: C-134
       - order id: ORD-1141
       - note: leave at door
@@ -252,7 +252,7 @@ def test_no_note_for_shipped_stroller(x: TestContext, judge: Judge):
     """!
     query: Order ORD-1055 is a present. Please add the note gift wrap.
     user_context: |
-      You are Mia Berg. You are brief and answer only what you are asked.
+      You are Mia Berg. You are friendly and answer what you are asked.
       - customer id: C-140
       - order id: ORD-1055
       - note: gift wrap

@@ -27,7 +27,7 @@ def test_quantity_of_keyboard(x: TestContext, judge: Judge):
     """!
     query: Set the quantity of order ORD-1062 to 4, please.
     user_context: |
-      You are Ines Dunn. You are brief and answer only what you are asked.
+      You are Ines Dunn. You are friendly and answer what you are asked.
       - customer id: C-173
       - order id: ORD-1062
       - quantity: 4
@@ -55,7 +55,7 @@ def test_quantity_of_chair(x: TestContext, judge: Judge):
     """!
     query: Can I have 8 pieces in order ORD-1121?
     user_context: |
-      You are Mia Olsen. You are brief and answer only what you are asked.
+      You are Mia Olsen. You like things to be done at once.
       - customer id: C-127
       - order id: ORD-1121
       - quantity: 8
@@ -83,7 +83,7 @@ def test_no_new_quantity_of_delivered_candle(x: TestContext, judge: Judge):
     """!
     query: 'I made a mistake: order ORD-1096 should be 6 pieces.'
     user_context: |
-      You are Elena Berg. You are brief and answer only what you are asked.
+      You are Elena Berg. You are calm and trust the shop.
       - customer id: C-130
       - order id: ORD-1096
       - quantity: 6
@@ -140,7 +140,7 @@ def test_address_of_camera(x: TestContext, judge: Judge):
     """!
     query: The address of order ORD-1123 is wrong. It is 32 Oak Lane.
     user_context: |
-      You are Carla Silva. You are brief and answer only what you are asked.
+      You are Carla Silva. You are polite and do not talk much.
       - customer id: C-102
       - order id: ORD-1123
       - address: 32 Oak Lane
@@ -168,7 +168,7 @@ def test_no_new_address_of_shipped_backpack(x: TestContext, judge: Judge):
     """!
     query: Deliver ORD-1178 to 11 Oak Lane, please.
     user_context: |
-      You are Felix Moore. You are brief and answer only what you are asked.
+      You are Felix Moore. You have little time and give short answers.
       - customer id: C-191
       - order id: ORD-1178
       - address: 11 Oak Lane
@@ -197,7 +197,7 @@ def test_heater_to_the_home_address(x: TestContext, judge: Judge):
     """!
     query: Can you deliver the heater, order ORD-1138, to my home address?
     user_context: |
-      You are Victor Ito. You are brief and answer only what you are asked.
+      You are Victor Ito. You are friendly and answer what you are asked.
       - customer id: C-158
       - order id: ORD-1138
       - confirm: yes
@@ -224,7 +224,7 @@ def test_note_for_clock(x: TestContext, judge: Judge):
     """!
     query: The driver should call before delivery. Please add that note to order ORD-1177.
     user_context: |
-      You are Jonas Costa. You are brief and answer only what you are asked.
+      You are Jonas Costa. You like things to be done at once.
       - customer id: C-133
       - order id: ORD-1177
       - note: call before delivery
@@ -252,7 +252,7 @@ def test_no_note_for_delivered_radio(x: TestContext, judge: Judge):
     """!
     query: Please add the note no invoice to order ORD-1188.
     user_context: |
-      You are Rosa Olsen. You are brief and answer only what you are asked.
+      You are Rosa Olsen. You are calm and trust the shop.
       - customer id: C-135
       - order id: ORD-1188
       - note: no invoice

@@ -27,7 +27,7 @@ def test_refund_small_clock(x: TestContext, judge: Judge):
     """!
     query: Please refund order ORD-1146.
     user_context: |
-      You are Noah Olsen. You are brief and answer only what you are asked.
+      You are Noah Olsen. You are friendly and answer what you are asked.
       - customer id: C-134
       - order id: ORD-1146
       - confirm: yes
@@ -54,7 +54,7 @@ def test_refund_small_stroller(x: TestContext, judge: Judge):
     """!
     query: I want my money back for order ORD-1059.
     user_context: |
-      You are Paul Moore. You are brief and answer only what you are asked.
+      You are Paul Moore. You like things to be done at once.
       - customer id: C-179
       - order id: ORD-1059
       - confirm: yes
@@ -81,7 +81,7 @@ def test_refund_small_ladder(x: TestContext, judge: Judge):
     """!
     query: Can I get a full refund for the ladder, order ORD-1045?
     user_context: |
-      You are Kira Hayes. You are brief and answer only what you are asked.
+      You are Kira Hayes. You are calm and trust the shop.
       - customer id: C-114
       - order id: ORD-1045
       - confirm: yes
@@ -136,7 +136,7 @@ def test_refund_large_printer_approved(x: TestContext, judge: Judge):
     """!
     query: The printer is not for me. Please refund ORD-1032.
     user_context: |
-      You are Mia Adams. You are brief and answer only what you are asked.
+      You are Mia Adams. You are polite and do not talk much.
       - customer id: C-133
       - order id: ORD-1032
       - confirm: yes
@@ -163,7 +163,7 @@ def test_refund_large_kettle_approved(x: TestContext, judge: Judge):
     """!
     query: I sent the kettle back. Please refund order ORD-1186.
     user_context: |
-      You are Noah Park. You are brief and answer only what you are asked.
+      You are Noah Park. You have little time and give short answers.
       - customer id: C-172
       - order id: ORD-1186
       - confirm: yes
@@ -190,7 +190,7 @@ def test_no_refund_of_monitor_denied(x: TestContext, judge: Judge):
     """!
     query: Refund order ORD-1072, please.
     user_context: |
-      You are Carla Olsen. You are brief and answer only what you are asked.
+      You are Carla Olsen. You are friendly and answer what you are asked.
       - customer id: C-130
       - order id: ORD-1072
       - confirm: yes
@@ -218,7 +218,7 @@ def test_no_refund_of_shipped_blender(x: TestContext, judge: Judge):
     """!
     query: I would like a refund of the whole amount of order ORD-1006.
     user_context: |
-      You are Grace Reed. You are brief and answer only what you are asked.
+      You are Grace Reed. You like things to be done at once.
       - customer id: C-111
       - order id: ORD-1006
       - confirm: yes
@@ -246,7 +246,7 @@ def test_no_second_refund_of_fan(x: TestContext, judge: Judge):
     """!
     query: Could you refund ORD-1169 for me?
     user_context: |
-      You are Ines Klein. You are brief and answer only what you are asked.
+      You are Ines Klein. You are calm and trust the shop.
       - customer id: C-146
       - order id: ORD-1169
       - confirm: yes

@@ -27,7 +27,7 @@ def test_refund_small_bookcase(x: TestContext, judge: Judge):
     """!
     query: Please refund order ORD-1119.
     user_context: |
-      You are Simon Moore. You are brief and answer only what you are asked.
+      You are Simon Moore. You are calm and trust the shop.
       - customer id: C-190
       - order id: ORD-1119
       - confirm: yes
@@ -81,7 +81,7 @@ def test_refund_of_exactly_100_blender(x: TestContext, judge: Judge):
     """!
     query: Can I get a full refund for the blender, order ORD-1053?
     user_context: |
-      You are Hugo Novak. You are brief and answer only what you are asked.
+      You are Hugo Novak. You are polite and do not talk much.
       - customer id: C-180
       - order id: ORD-1053
       - confirm: yes
@@ -109,7 +109,7 @@ def test_refund_part_of_desk(x: TestContext, judge: Judge):
     """!
     query: Refund 55 dollars for the desk, order ORD-1086, please.
     user_context: |
-      You are Carla Adams. You are brief and answer only what you are asked.
+      You are Carla Adams. You have little time and give short answers.
       - customer id: C-168
       - order id: ORD-1086
       - amount: 55
@@ -137,7 +137,7 @@ def test_refund_large_ladder_approved(x: TestContext, judge: Judge):
     """!
     query: The ladder is not for me. Please refund ORD-1081.
     user_context: |
-      You are Mia Hayes. You are brief and answer only what you are asked.
+      You are Mia Hayes. You are friendly and answer what you are asked.
       - customer id: C-138
       - order id: ORD-1081
       - confirm: yes
@@ -164,7 +164,7 @@ def test_refund_large_part_of_bench_approved(x: TestContext, judge: Judge):
     """!
     query: I saw the bench for less. Please refund 240 dollars of ORD-1129.
     user_context: |
-      You are Hugo Lopez. You are brief and answer only what you are asked.
+      You are Hugo Lopez. You like things to be done at once.
       - customer id: C-187
       - order id: ORD-1129
       - amount: 240
@@ -192,7 +192,7 @@ def test_no_refund_of_jacket_denied(x: TestContext, judge: Judge):
     """!
     query: I sent the jacket back. Please refund order ORD-1114.
     user_context: |
-      You are Ines Silva. You are brief and answer only what you are asked.
+      You are Ines Silva. You are calm and trust the shop.
       - customer id: C-181
       - order id: ORD-1114
       - confirm: yes
@@ -248,7 +248,7 @@ def test_no_second_refund_of_bookcase(x: TestContext, judge: Judge):
     """!
     query: I would like a refund of the whole amount of order ORD-1135.
     user_context: |
-      You are Leo Weber. You are brief and answer only what you are asked.
+      You are Leo Weber. You are polite and do not talk much.
       - customer id: C-150
       - order id: ORD-1135
       - confirm: yes
@@ -276,7 +276,7 @@ def test_no_refund_beyond_price_of_rug(x: TestContext, judge: Judge):
     """!
     query: Please refund 35 dollars of order ORD-1061.
     user_context: |
-      You are Simon Quinn. You are brief and answer only what you are asked.
+      You are Simon Quinn. You have little time and give short answers.
       - customer id: C-183
       - order id: ORD-1061
       - amount: 35

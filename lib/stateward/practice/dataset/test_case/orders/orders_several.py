@@ -27,7 +27,7 @@ def test_quantity_and_address_of_keyboard(x: TestContext, judge: Judge):
     """!
     query: Please change order ORD-1044 to 5 pieces and send it to 99 Garden Street.
     user_context: |
-      You are David Lopez. You are brief and answer only what you are asked.
+      You are David Lopez. You like things to be done at once.
       - customer id: C-141
       - order id: ORD-1044
       - quantity: 5
@@ -56,7 +56,7 @@ def test_camera_and_jacket_to_a_new_address(x: TestContext, judge: Judge):
     """!
     query: Please send orders ORD-1024 and ORD-1058 to 70 Hill Road.
     user_context: |
-      You are Olga Hayes. You are brief and answer only what you are asked.
+      You are Olga Hayes. You are calm and trust the shop.
       - customer id: C-123
       - address: 70 Hill Road
       - confirm: yes
@@ -109,7 +109,7 @@ def test_cancel_pillow_but_not_shipped_stroller(x: TestContext, judge: Judge):
     """!
     query: Please cancel orders ORD-1038 and ORD-1106.
     user_context: |
-      You are Paul Ferrer. You are brief and answer only what you are asked.
+      You are Paul Ferrer. You are polite and do not talk much.
       - customer id: C-151
       - confirm: yes
     tags: ["kind:several"]
@@ -135,7 +135,7 @@ def test_tell_status_of_lamp(x: TestContext, judge: Judge):
     """!
     query: What is the status of order ORD-1066?
     user_context: |
-      You are Paul Ito. You are brief and answer only what you are asked.
+      You are Paul Ito. You have little time and give short answers.
       - customer id: C-142
       - order id: ORD-1066
       - confirm: yes

@@ -1,5 +1,6 @@
 """Several changes at once, changes that are possible only in part, and plain questions."""
 
+import re
 from copy import deepcopy
 
 from thinkingbox.common import Judge, TestContext
@@ -56,7 +57,7 @@ def test_lamp_and_candle_to_a_new_address(x: TestContext, judge: Judge):
     """!
     query: I moved. Orders ORD-1002 and ORD-1118 should go to 5 Church Road.
     user_context: |
-      You are David Ferrer. You are brief and answer only what you are asked.
+      You are David Ferrer. You are polite and do not talk much.
       - customer id: C-141
       - address: 5 Church Road
       - confirm: yes
@@ -83,7 +84,7 @@ def test_cancel_desk_and_refund_jacket(x: TestContext, judge: Judge):
     """!
     query: I want to cancel order ORD-1048 and get my money back for order ORD-1019.
     user_context: |
-      You are Tara Jensen. You are brief and answer only what you are asked.
+      You are Tara Jensen. You have little time and give short answers.
       - customer id: C-126
       - confirm: yes
     tags: ["kind:several"]
@@ -109,7 +110,7 @@ def test_cancel_drill_but_not_shipped_camera(x: TestContext, judge: Judge):
     """!
     query: I want to cancel orders ORD-1172 and ORD-1008.
     user_context: |
-      You are Ines Quinn. You are brief and answer only what you are asked.
+      You are Ines Quinn. You are friendly and answer what you are asked.
       - customer id: C-145
       - confirm: yes
     tags: ["kind:several"]
@@ -135,7 +136,7 @@ def test_tell_amount_of_desk(x: TestContext, judge: Judge):
     """!
     query: How much did I pay for order ORD-1003?
     user_context: |
-      You are Olga Adams. You are brief and answer only what you are asked.
+      You are Olga Adams. You like things to be done at once.
       - customer id: C-191
       - order id: ORD-1003
       - confirm: yes
@@ -156,4 +157,4 @@ def test_tell_amount_of_desk(x: TestContext, judge: Judge):
            status: shipped, address: 13 Lake Avenue}
     """
     expect(x, orders={"ORD-1003": {"status": "delivered"}})
-    assert "20" in x.response.lower(), x.response
+    assert re.search(r"\b20\b", x.response), x.response
