@@ -297,10 +297,10 @@ async def test_vllm_sampler_trusts_nothing(
 
 def test_reasoning_tokens_are_counted() -> None:
     marks = ThinkingMarks(start=90, end=91)
-    assert marks.count([1, 90, 2], [5, 6, 91, 7]) == 3
-    assert marks.count([1, 2], [90, 5, 91, 7]) == 3
+    assert marks.count([1, 90, 2], [5, 6, 91, 7]) == 2
+    assert marks.count([1, 2], [90, 5, 91, 7]) == 1
     assert marks.count([1, 90, 2], [5, 6]) == 2  # opened by the prompt, never closed
-    assert marks.count([1, 2], [90, 5]) == 2
+    assert marks.count([1, 2], [90, 5]) == 1
     assert marks.count([1, 90, 91, 2], [5, 6]) == 0  # closed by the prompt
     assert marks.count([1, 2], [5, 6]) == 0
     assert ThinkingMarks().count([1], [5]) == 0

@@ -45,8 +45,9 @@ class Interpreter:
         stop_ids: Collection[int] | None = None,
     ) -> None:
         self._parser_class, self._tokenizer = _load_parser(tokenizer, tool_parser, reasoning_parser)
-        self._thinks = bool(reasoning_parser)
         self._kwargs = dict(template_kwargs or {})
+        #: Whether turns begin with thinking: there is a parser for it, and the template does not switch it off.
+        self.thinks = bool(reasoning_parser) and self._kwargs.get("enable_thinking", True) is not False
         self.stop_ids = frozenset(stop_tokens(tokenizer) if stop_ids is None else stop_ids)
         self._tools: dict[str, tuple[list[Any], dict[str, dict[str, Any]]]] = {}
         # A decoder may treat a turn's first token by what stands before it; this always stands before it.
@@ -85,18 +86,14 @@ class Interpreter:
         )
         thought, said = self._split(text)
         problems: Counter[str] = Counter(truncated=int(not ended), call_in_thinking=thought.count(CALL_START))
-        if self._thinking_on and not content and not parsed and THINK_END not in text:
+        if self.thinks and not content and not parsed and THINK_END not in text:
             problems["unterminated_thinking"] = 1
         calls = read_calls(parsed or (), said, schemas, problems, ended=ended)
         return Turn(reasoning=reasoning or "", text=content or "", calls=tuple(calls), problems=dict(+problems))
 
-    @property
-    def _thinking_on(self) -> bool:
-        return self._thinks and self._kwargs.get("enable_thinking", True) is not False
-
     def _split(self, text: str) -> tuple[str, str]:
         """What was thought and what was said. They overlap where a call inside thinking ended it, as vLLM reads it."""
-        if not self._thinking_on:
+        if not self.thinks:
             return "", text
         thought, end, said = text.partition(THINK_END)
         if CALL_START in thought:

@@ -25,14 +25,15 @@ class ThinkingMarks:
         return cls(vocabulary.get(THINK_START), vocabulary.get(THINK_END))
 
     def count(self, prompt_ids: Sequence[int], ids: Sequence[int]) -> int:
-        """Sampled tokens that are reasoning: up to and including ``</think>``, or all if thinking was never closed.
+        """Sampled tokens that are reasoning, marks excluded: up to ``</think>``, or all if thinking was never closed.
 
         Thinking is under way if the turn's first token opens it, or if the prompt did and left it open.
         """
         if self.end is None or not ids:
             return 0
-        marks = [token for token in prompt_ids[-_LOOK_BACK:] if token in (self.start, self.end)]
+        own = int(ids[0] == self.start)
         if self.end in ids:
-            return ids.index(self.end) + 1
-        opened = ids[0] == self.start or (bool(marks) and marks[-1] == self.start)
-        return len(ids) if opened else 0
+            return ids.index(self.end) - own
+        marks = [token for token in prompt_ids[-_LOOK_BACK:] if token in (self.start, self.end)]
+        opened = own or (bool(marks) and marks[-1] == self.start)
+        return len(ids) - own if opened else 0

@@ -54,7 +54,7 @@ def serve(
     Args:
         max_model_len: tokens of prompt and response together.
         log: file that gets the server's output, appended.
-        environment: added to the server's environment, over everything that is set here.
+        environment: variables for the server, added to this process's own.
 
     Raises:
         UserError: `model` is no checkpoint directory.
@@ -88,13 +88,7 @@ def serve(
             stderr=subprocess.STDOUT,
             pass_fds=(pipe,),
             start_new_session=True,
-            env={
-                **os.environ,
-                **_environment(Path(scratch)),
-                "VLLM_API_KEY": key,
-                PARENT_PIPE: str(pipe),
-                **(environment or {}),
-            },
+            env={**_environment(Path(scratch), environment or {}), "VLLM_API_KEY": key, PARENT_PIPE: str(pipe)},
         )
         try:
             base_url = f"http://127.0.0.1:{port}/v1"
@@ -140,24 +134,23 @@ def serve_arguments(model: Path, config: ServeConfig, max_model_len: int, port: 
     return out
 
 
-def _environment(scratch: Path) -> dict[str, str]:
-    """Variables for the server. Those of the CPU build give way to what the user has set."""
-    fixed = {
+def _environment(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
+    """The server's environment: this process's, then `given`; our choices only where neither has one."""
+    out = {**os.environ, **given}
+    chosen = {
         "HF_HUB_OFFLINE": "1",  # everything is read from the checkpoint directory
         "VLLM_NO_USAGE_STATS": "1",
-        "PYTHONUNBUFFERED": "1",  # the last log lines of a process that dies
-        **metadata_environment(scratch),
+        "PYTHONUNBUFFERED": "1",  # or the last log lines of a process that dies are lost
     }
-    if not is_cpu_build():
-        return fixed
-    chosen = {
-        "VLLM_TARGET_DEVICE": "cpu",
-        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
-        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding needs NUMA calls that containers often forbid
-        "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
-    }
-    return fixed | {name: os.environ.get(name, value) for name, value in chosen.items()}
+    if is_cpu_build():
+        chosen |= {
+            "VLLM_TARGET_DEVICE": "cpu",
+            "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+            "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # binding needs NUMA calls that containers often forbid
+            "OMP_NUM_THREADS": "1",
+            "GLOO_SOCKET_IFNAME": "lo",
+        }
+    return {**chosen, **out, **metadata_environment(scratch, out)}
 
 
 @contextlib.contextmanager

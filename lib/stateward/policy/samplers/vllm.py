@@ -6,6 +6,7 @@ Fields of ``/v1/completions`` as vLLM 0.27 and 0.32 have them: ``prompt`` as ids
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Any
 
@@ -64,7 +65,31 @@ class VllmSampler:
 
     async def sample(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
         """One turn. Raises SystemFault("sampler") if the server fails, or did not read exactly these ids."""
-        payload = {**self._fixed, "prompt": prompt_ids, "max_tokens": max_tokens, "seed": seed}
+        return await self._sample(prompt_ids, {"max_tokens": max_tokens, "seed": seed})
+
+    async def sample_ids(self, prompt_ids: list[int], ids: list[int]) -> Sample:
+        """One turn that can only be `ids`: each token is sampled with no other allowed, behind those before it.
+
+        For preflight: it shows that what the server samples and where it stops is what the interpreter reads.
+        """
+        steps = await asyncio.gather(
+            *(
+                self._sample([*prompt_ids, *ids[:number]], {"max_tokens": 1, "seed": 0, "allowed_token_ids": [token]})
+                for number, token in enumerate(ids)
+            )
+        )
+        usage = Usage()
+        for step in steps:
+            usage.add(step.usage)
+        return Sample(
+            ids=tuple(token for step in steps for token in step.ids),
+            logprobs=tuple(logprob for step in steps for logprob in step.logprobs),
+            finish=steps[-1].finish,
+            usage=usage,
+        )
+
+    async def _sample(self, prompt_ids: list[int], more: dict[str, Any]) -> Sample:
+        payload = {**self._fixed, "prompt": prompt_ids, **more}
         body = await post_json(self._client, "completions", payload, retry=self._retry, kind="sampler")
         try:
             choice = body["choices"][0]
