@@ -17,7 +17,7 @@ from pathlib import Path
 from stateward.campaign.pipeline import JOBS
 from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
 from stateward.cluster.arrays import submit_array
-from stateward.cluster.batch import heterogeneous_job, plain_job
+from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import ACTIVE, queue, submit
 from stateward.config import Config
@@ -60,7 +60,8 @@ class Chain:
         self.config, self.profile = config, profile
         self.run_dir = Path(config.run_dir).resolve()
         self.folder = self.run_dir / "slurm"
-        self._shared = ["--config", str(Path(config_file).resolve()), "--run-dir", str(self.run_dir)]
+        self._config_file = str(Path(config_file).resolve())
+        self._shared = ["--config", self._config_file, "--run-dir", str(self.run_dir)]
         self._overrides = list(overrides)
 
     def links(self, probe: SamplingPlan, base: SamplingPlan, shards: int) -> list[Link]:
@@ -84,7 +85,6 @@ class Chain:
                 role=p.train,
                 done=(self.run_dir / "train" / "DONE").is_file(),
                 needs=("curate",),
-                commands=[self._in_allocation(job("train"))],
             ),
             Link(
                 name="merge",
@@ -158,7 +158,17 @@ class Chain:
         """The batch script of a job or heterogeneous link."""
         name, log = f"{self.config.name}-{link.name}", self.folder / f"{link.name}-%j.log"
         if link.kind == "het":
-            return heterogeneous_job(link.commands[0], profile=self.profile, name=name, log=log, dependency=dependency)
+            return training_job(
+                profile=self.profile,
+                name=name,
+                log=log,
+                config=self._config_file,
+                run_dir=str(self.run_dir),
+                python=sys.executable,
+                home=str(JOBS.parent),
+                overrides=self._overrides,
+                dependency=dependency,
+            )
         body = " && ".join(shlex.join(command) for command in link.commands)
         return plain_job(
             ["bash", "-c", body], profile=self.profile, role=link.role, name=name, log=log, dependency=dependency
@@ -176,11 +186,6 @@ class Chain:
 
     def _job(self, name: str, *arguments: str) -> list[str]:
         return [sys.executable, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
-
-    def _in_allocation(self, driver: list[str]) -> list[str]:
-        p = self.profile
-        options = ["--shared", str(self.run_dir / "train"), "--interface", p.network_interface, "--scratch", p.scratch]
-        return [sys.executable, "-m", "stateward.cluster.ray_cluster", *options, "--", *driver]
 
 
 def _done(plan: SamplingPlan) -> bool:

@@ -15,75 +15,94 @@ def plain_job(
     command: Sequence[str], *, profile: ClusterProfile, role: Role, name: str, log: Path, dependency: str = ""
 ) -> str:
     """A job that runs one command on one node."""
-    head = _own(name, log, dependency) | role_directives(profile, role)
-    return "\n".join(
-        [
-            "#!/bin/bash",
-            *sbatch_lines(head),
-            "set -euo pipefail",
-            *_environment(profile),
-            f"exec {shlex.join(command)}",
-            "",
-        ]
-    )
+    lines = ["#!/bin/bash", *sbatch_lines(_own(name, log, dependency) | role_directives(profile, role))]
+    lines += ["set -euo pipefail", *environment_lines(profile), f"exec {shlex.join(command)}"]
+    return "\n".join(lines) + "\n"
 
 
-def heterogeneous_job(
-    command: Sequence[str], *, profile: ClusterProfile, name: str, log: Path, dependency: str = ""
+def training_job(
+    *,
+    profile: ClusterProfile,
+    name: str,
+    log: Path | str,
+    config: str,
+    run_dir: str,
+    python: str = "python",
+    home: str = ".",
+    overrides: Sequence[str] = (),
+    dependency: str = "",
 ) -> str:
-    """The training job: component 0 is the service node (Ray head, driver), component 1 the GPU nodes (Ray workers).
+    """The heterogeneous training job: component 0 is the service node (Ray head, driver), component 1 the GPU nodes.
 
     Every directive stands in every component: what a component leaves out is not inherited, and a component without a
     partition pends in the default one for ever. One srun over both components is one step: rank 0 is the service node
     and the ranks go on over the GPU nodes.
+
+    Args:
+        log: of the whole job; ``%j`` is its id. home: folder that holds jobs/.
+        config, run_dir, python: defaults of the variables of the same names, which sbatch's environment overrides.
+        overrides: of the configuration; the script's own arguments come after them.
     """
-    signal = {"signal": f"B:USR1@{profile.signal_seconds}", "requeue": True, "open-mode": "append"}
-    lines = ["#!/bin/bash"]
-    lines += ["# Component 0: the service node.", *sbatch_lines(_own(name, log, dependency) | signal)]
-    lines += [*sbatch_lines(role_directives(profile, profile.service)), "#SBATCH hetjob"]
-    lines += ["# Component 1: the GPU nodes.", *sbatch_lines(_own(name, log, dependency) | signal)]
-    lines += [*sbatch_lines(role_directives(profile, profile.train)), "set -uo pipefail", *_environment(profile)]
-    return "\n".join(lines) + "\n" + step_over_both(command, max_restarts=profile.max_restarts)
+    own = _own(name, log, dependency)
+    own |= {"signal": f"B:USR1@{profile.signal_seconds}", "requeue": True, "open-mode": "append"}
+    service, workers = role_directives(profile, profile.service), role_directives(profile, profile.train)
+    fixed = f" {shlex.join(overrides)}" if overrides else ""
+    lines = [
+        "#!/bin/bash",
+        "# Train: one heterogeneous job. Rank 0 is Ray's head and the driver, the other ranks are Ray's workers.",
+        "# Arguments are configuration overrides: sbatch THIS_FILE train.steps=3",
+        "",
+        "# Component 0: the service node. A directive that is left out here or below is not inherited.",
+        *sbatch_lines(own | service),
+        "#SBATCH hetjob",
+        "# Component 1: the GPU nodes.",
+        *sbatch_lines(own | workers),
+        "",
+        "set -uo pipefail",
+        *environment_lines(profile),
+        f"PYTHON=${{PYTHON:-{shlex.quote(python)}}}",
+        f"CONFIG=${{CONFIG:-{shlex.quote(config)}}}",
+        f"RUN_DIR=${{RUN_DIR:-{shlex.quote(run_dir)}}}",
+        f"MAX_RESTARTS=${{MAX_RESTARTS:-{profile.max_restarts}}}",
+        f"cd {shlex.quote(home)} || exit 2" if home != "." else "",
+        "",
+        "# Near the time limit or before a preemption only this shell is signalled. It ends the step with SIGTERM (NCCL",
+        "# may catch USR1) and comes back from the last verified checkpoint.",
+        "again=no",
+        "end_step() {",
+        "    again=yes",
+        '    echo "$(date +%FT%T) signal: ending the step to requeue"',
+        '    kill -TERM "$step" 2>/dev/null',
+        "}",
+        "trap end_step USR1 TERM",
+        "srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL \\",
+        '    "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \\',
+        f"    --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(profile.scratch)} -- \\",
+        f'    "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR"{fixed} "$@" &',
+        "step=$!",
+        "while :; do",
+        '    wait "$step"',
+        "    status=$?",
+        "    # wait also returns when a signal came; the step is over only when it is gone.",
+        '    kill -0 "$step" 2>/dev/null || break',
+        "done",
+        'if [ "$again" = yes ] && [ "$status" != 0 ]; then',
+        '    if [ "${SLURM_RESTART_COUNT:-0}" -lt "$MAX_RESTARTS" ]; then',
+        '        echo "$(date +%FT%T) requeue after ${SLURM_RESTART_COUNT:-0} restarts"',
+        '        scontrol requeue "$SLURM_JOB_ID"',
+        "        # Slurm ends this shell now; waiting keeps the job from ending by itself first.",
+        "        trap '' TERM",
+        "        sleep infinity &",
+        "        wait",
+        "    fi",
+        '    echo "$(date +%FT%T) not requeued: $MAX_RESTARTS restarts are the bound"',
+        "fi",
+        'exit "$status"',
+    ]
+    return "\n".join(line for i, line in enumerate(lines) if line or lines[i - 1]) + "\n"
 
 
-def step_over_both(command: Sequence[str], *, max_restarts: int) -> str:
-    """The body: the step in the background, so that the shell can hear USR1, and a requeue with a bound.
-
-    Only this shell is signalled (``B:``). The step is ended with SIGTERM, never USR1, which NCCL may catch.
-    """
-    return f"""\
-MAX_RESTARTS={max_restarts}
-again=no
-end_step() {{
-    # The time limit or a preemption is near: end the step, then come back from the last verified checkpoint.
-    again=yes
-    echo "$(date +%FT%T) signal: ending the step to requeue"
-    kill -TERM "$step" 2>/dev/null
-}}
-trap end_step USR1 TERM
-srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL {shlex.join(command)} &
-step=$!
-while :; do
-    wait "$step"
-    status=$?
-    # wait also returns when a signal came; the step is over only when it is gone.
-    kill -0 "$step" 2>/dev/null || break
-done
-if [ "$again" = yes ] && [ "$status" != 0 ]; then
-    if [ "${{SLURM_RESTART_COUNT:-0}}" -lt "$MAX_RESTARTS" ]; then
-        echo "$(date +%FT%T) requeue after ${{SLURM_RESTART_COUNT:-0}} restarts"
-        scontrol requeue "$SLURM_JOB_ID"
-        # Slurm ends this shell now; waiting keeps the job from ending by itself first.
-        trap '' TERM
-        sleep infinity & wait
-    fi
-    echo "$(date +%FT%T) not requeued: $MAX_RESTARTS restarts are the bound"
-fi
-exit "$status"
-"""
-
-
-def _own(name: str, log: Path, dependency: str) -> dict[str, Any]:
+def _own(name: str, log: Path | str, dependency: str) -> dict[str, Any]:
     """What stateward decides itself for each of its jobs."""
     out: dict[str, Any] = {"job-name": name, "output": log}
     if dependency:
@@ -92,11 +111,11 @@ def _own(name: str, log: Path, dependency: str) -> dict[str, Any]:
     return out
 
 
-def _environment(profile: ClusterProfile) -> list[str]:
+def environment_lines(profile: ClusterProfile) -> list[str]:
+    """Shell lines before any of our commands: modules, the profile's own set-up, and no packages of the user's home."""
     return [
-        *(f"module load {module}" for module in profile.modules),
-        *profile.setup,
-        # The user's own packages must not shadow the environment's.
         "export PYTHONNOUSERSITE=1",
         "unset PYTHONPATH",
+        *(f"module load {shlex.quote(module)}" for module in profile.modules),
+        *profile.setup,
     ]

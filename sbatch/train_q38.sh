@@ -1,0 +1,73 @@
+#!/bin/bash
+# Train: one heterogeneous job. Rank 0 is Ray's head and the driver, the other ranks are Ray's workers.
+# Arguments are configuration overrides: sbatch THIS_FILE train.steps=3
+
+# Component 0: the service node. A directive that is left out here or below is not inherited.
+#SBATCH --job-name=stateward-train
+#SBATCH --output=stateward-train-%j.log
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --partition=cpu
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=16
+#SBATCH --mem=128G
+#SBATCH --time=2-00:00:00
+#SBATCH hetjob
+# Component 1: the GPU nodes.
+#SBATCH --job-name=stateward-train
+#SBATCH --output=stateward-train-%j.log
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --partition=gpu
+#SBATCH --nodes=3
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=96
+#SBATCH --mem=0
+#SBATCH --time=2-00:00:00
+#SBATCH --gres=gpu:h100:8
+#SBATCH --exclusive
+
+set -uo pipefail
+export PYTHONNOUSERSITE=1
+unset PYTHONPATH
+source .venv/bin/activate
+PYTHON=${PYTHON:-python}
+CONFIG=${CONFIG:-configs/q38_full.yaml}
+RUN_DIR=${RUN_DIR:-runs/q38_full}
+MAX_RESTARTS=${MAX_RESTARTS:-10}
+
+# Near the time limit or before a preemption only this shell is signalled. It ends the step with SIGTERM (NCCL
+# may catch USR1) and comes back from the last verified checkpoint.
+again=no
+end_step() {
+    again=yes
+    echo "$(date +%FT%T) signal: ending the step to requeue"
+    kill -TERM "$step" 2>/dev/null
+}
+trap end_step USR1 TERM
+srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL \
+    "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \
+    --interface '' --scratch /tmp -- \
+    "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR" "$@" &
+step=$!
+while :; do
+    wait "$step"
+    status=$?
+    # wait also returns when a signal came; the step is over only when it is gone.
+    kill -0 "$step" 2>/dev/null || break
+done
+if [ "$again" = yes ] && [ "$status" != 0 ]; then
+    if [ "${SLURM_RESTART_COUNT:-0}" -lt "$MAX_RESTARTS" ]; then
+        echo "$(date +%FT%T) requeue after ${SLURM_RESTART_COUNT:-0} restarts"
+        scontrol requeue "$SLURM_JOB_ID"
+        # Slurm ends this shell now; waiting keeps the job from ending by itself first.
+        trap '' TERM
+        sleep infinity &
+        wait
+    fi
+    echo "$(date +%FT%T) not requeued: $MAX_RESTARTS restarts are the bound"
+fi
+exit "$status"
