@@ -17,7 +17,7 @@ from typing import Any
 
 import psutil
 
-from stateward.training.processes import adopt_orphans, stop_descendants
+from stateward.cluster.processes import adopt_orphans, stop_descendants
 
 _DAEMONS = ("gcs_server", "raylet")
 
