@@ -6,6 +6,7 @@ episode, logs. --dry-run prints what Verl would be told, with the reason for eve
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,12 +25,15 @@ def main(argv: Sequence[str] | None) -> int:
         return DONE
     from stateward.campaign.layout import RunDir, model_path, selected_tasks
     from stateward.policy import policy_fingerprint
+    from stateward.training.ray_local import ray_of_allocation
     from stateward.training.run import train
 
     model = model_path(config)
     pool = selected_tasks(config, args.pool or str(RunDir(Path(config.run_dir)).pool / "train.yaml"))
     policy_id = policy_fingerprint(model, (config.policy.tool_parser, config.policy.reasoning_parser))
-    result = train(config, config.run_dir, model=model, policy_id=policy_id, pool=pool)
+    result = train(
+        config, config.run_dir, model=model, policy_id=policy_id, pool=pool, ray_node=ray_of_allocation(os.environ)
+    )
     print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}")
     print(f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir}")
     return DONE

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from stateward.cluster.ray_cluster import ADDRESS
 from stateward.errors import SystemFault, UserError
 
 #: A Unix socket path has at most 107 bytes; Ray appends up to 62 to its folder
@@ -35,6 +36,14 @@ class RayNode:
 
     address: str
     env: dict[str, str]
+
+
+def ray_of_allocation(env: Mapping[str, str]) -> RayNode | None:
+    """The Ray that `stateward.cluster.ray_cluster` started around this process; None outside an allocation's step."""
+    address = env.get(ADDRESS)
+    if address is None:
+        return None
+    return RayNode(address=address, env={name: env[name] for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")})
 
 
 @contextmanager
@@ -88,7 +97,7 @@ def private_ray(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-#: No idle workers in advance (each would import Ray for nothing), no event files, no metrics to a dashboard that is off.
+#: No idle workers in advance, each of which would import Ray for nothing; no metrics for a dashboard that is off.
 _QUIET = {
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
