@@ -134,6 +134,9 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
     stage = plan.stage
     stage.begin(config_to_dict(plan.config), plan.inputs())
     paths = shard_files(plan, shards)
+    # An earlier call may have dealt the tasks out to more shards; each task stands in one plan only.
+    for stale in set((stage.path / "plan").glob("shard-*.json")) - set(paths):
+        stale.unlink()
     uids = [task.uid for task in plan.tasks]
     for number, path in enumerate(paths):
         spec = {
