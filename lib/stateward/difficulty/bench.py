@@ -146,12 +146,12 @@ def curation_table(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Markdown."""
     lines = [
         "",
-        "| rows | from | tasks | curate | whole process | peak memory |",
-        "|---:|---|---:|---:|---:|---:|",
+        "| rows | from | tasks | curate | of it CPU | whole process | peak memory |",
+        "|---:|---|---:|---:|---:|---:|---:|",
     ]
     for r in rows:
         lines.append(
-            f"| {r['rows']:,} | {r['kind']} | {r['tasks']:,} | {r['seconds']:.2f} s |"
+            f"| {r['rows']:,} | {r['kind']} | {r['tasks']:,} | {r['seconds']:.2f} s | {r['cpu_seconds']:.2f} s |"
             f" {r['process_seconds']:.2f} s | {r['peak_mb']:,.0f} MB |"
         )
     return lines

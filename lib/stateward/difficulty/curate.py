@@ -84,6 +84,7 @@ def run(
         counts=counts,
         decisions=decisions,
         evidence=evidence,
+        plotted=can_plot(),
     )
     settings = config_to_dict(config.curate)
     settings["reference"].pop("inputs")
@@ -96,7 +97,7 @@ def run(
         "tasks": fingerprint(sorted([t.uid, t.domain] for t in tasks)),
         "benchmark": fingerprint([p.to_json(with_check=True) for p in evidence.benchmark]),
     }
-    files = pool_files(pool, named, pool_plots(decisions, pool.bands) if can_plot() else {})
+    files = pool_files(pool, named, pool_plots(decisions, pool.bands) if pool.plotted else {})
     if not dry_run:
         if not replace:
             Stage(folder.parent, POOL).is_done(named)

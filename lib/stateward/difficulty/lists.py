@@ -60,8 +60,9 @@ def selector_yaml(uids: Iterable[str]) -> bytes:
 def _plain(uid: str) -> str:
     if _UID.fullmatch(uid):
         return uid
-    text: str = yaml.safe_dump(uid, width=10_000, allow_unicode=True)
-    return text.removesuffix("\n").removesuffix("\n...")
+    # Quoted and in ASCII, so that no character is folded or read as a line's end.
+    text: str = yaml.safe_dump(uid, default_style='"', allow_unicode=False, width=len(uid) * 10 + 80)
+    return text.removesuffix("\n")
 
 
 def _compose(path: Path) -> yaml.Node | None:

@@ -32,6 +32,7 @@ class Pool:
     counts: Counts
     decisions: list[Decision]
     evidence: Evidence
+    plotted: bool = False
     changed: bool = False
 
     def uids(self, decision: str) -> list[str]:
@@ -75,6 +76,8 @@ class Pool:
         for name, n in tally["bands"].items():
             out.append(f"  {name:<{width}}  {n['probed']:>6} tasks  {n['taken']:>6} taken")
         out.append(f"train {tally['tasks'][TRAIN]}, test {tally['tasks'][TEST]}, dropped {tally['tasks'][DROP]}")
+        if not self.plotted:
+            out.append("no plots: matplotlib is not installed (it comes with the extras practice and cluster)")
         near = self.evidence.nearest
         out.append(
             f"disjoint from the {len(self.evidence.benchmark)} tasks of the benchmark"
