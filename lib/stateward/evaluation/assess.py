@@ -13,9 +13,10 @@ from stateward.errors import UserError
 from stateward.evaluation.comparability import conditions, conditions_fingerprint, differences, require_comparable
 from stateward.evaluation.comparison import changes, transitions
 from stateward.evaluation.costs import PriceList, run_costs
+from stateward.evaluation.metrics import headline_ks, task_table
 from stateward.evaluation.run import Run, domain_figures, success_figures
 from stateward.evaluation.sentences import comparison_sentences
-from stateward.evaluation.summary import Comparison, RunSummary, plain
+from stateward.evaluation.summary import Comparison, RunSummary
 from stateward.evaluation.usage import finish_reasons, token_totals, usage_figures, void_kinds
 
 
@@ -37,7 +38,9 @@ def summarize(run: Run, prices: PriceList, *, resamples: int, seed: int) -> RunS
         scored=run.scored,
         coverage=list(run.coverage.sentences()),
         figures=figures,
-        void_as_failure=success_figures(counts.void_as_failure(), resamples=resamples, seed=seed),
+        void_as_failure=success_figures(counts.void_as_failure(), resamples=resamples, seed=seed)
+        if counts.void.any()
+        else figures,
         domains=domain_figures(counts, resamples=resamples, seed=seed),
         domain_tasks={d: counts.domains.count(d) for d in sorted(set(counts.domains))},
         usage=usage_figures(run),
@@ -49,7 +52,6 @@ def summarize(run: Run, prices: PriceList, *, resamples: int, seed: int) -> RunS
         fingerprint=conditions_fingerprint(run.plan, prices.identity),
         histogram=np.bincount(counts.passes, minlength=counts.trials + 1).tolist(),
         bands=_bands(run),
-        per_task=_per_task(run),
     )
 
 
@@ -124,9 +126,11 @@ def _bands(run: Run) -> dict[str, int]:
     return dict(zip(names, np.bincount(at, minlength=len(names)).tolist(), strict=True))
 
 
-def _per_task(run: Run) -> list[dict[str, Any]]:
-    c, names = run.counts, [n for n in run.table.names if n in ("pass@1", "k/k") or "plug-in" not in n]
-    values = run.table.values[:, [run.table.names.index(n) for n in names]]
+def per_task(run: Run) -> list[dict[str, Any]]:
+    """One row a task: counts, and its metrics at the headline k; JSON-ready."""
+    c = run.counts
+    table = task_table(c, headline_ks(c.trials))
+    values = np.where(np.isnan(table.values), None, table.values).tolist()  # type: ignore[call-overload]
     return [
         {
             "uid": c.uids[i],
@@ -134,7 +138,7 @@ def _per_task(run: Run) -> list[dict[str, Any]]:
             "passes": int(c.passes[i]),
             "valid": int(c.valid[i]),
             "void": int(c.void[i]),
-            "metrics": dict(zip(names, plain(values[i].tolist()), strict=True)),
+            "metrics": dict(zip(table.names, values[i], strict=True)),
         }
         for i in range(len(c))
     ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from stateward.evaluation.counts import Counts
-from stateward.evaluation.intervals import bootstrap_means, intervals, sign_flip_p
+from stateward.evaluation.intervals import bootstrap_means, difference_intervals, sign_flip_p
 from stateward.evaluation.metrics import Figure, headline_ks, task_table
 
 
@@ -56,7 +56,7 @@ def changes(base: Counts, tuned: Counts, *, resamples: int, seed: int) -> dict[s
     a, b = task_table(base, ks), task_table(tuned, ks)
     delta = b.values - a.values
     means = bootstrap_means(delta, resamples, seed)
-    found = intervals(delta, means, lowest=-1.0, highest=1.0)
+    found = difference_intervals(delta, means)
     p = sign_flip_p(delta, resamples, seed + 1)
     out = {}
     for j, name in enumerate(a.names):

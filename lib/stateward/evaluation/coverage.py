@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from stateward.evaluation.counts import planned_rows
 from stateward.evaluation.plan import Plan
-from stateward.outcome import Outcome, Trial
+from stateward.outcome import Trial
 from stateward.store import Duplicate, Records
 
 
@@ -56,20 +59,17 @@ class Coverage:
 
 def coverage(records: Records, plan: Plan, *, accept_duplicates: bool = False) -> Coverage:
     """Compare the records of a stage with its plan."""
-    outcomes = dict(zip(records.trials(), records.columns["outcome"].tolist(), strict=True))
-    planned = plan.all_trials()
-    found = Coverage(planned=len(planned), valid=0, duplicates_accepted=accept_duplicates)
-    void = Outcome.VOID.value.encode()
-    for trial in planned:
-        outcome = outcomes.pop(trial, None)
-        if outcome is None:
-            found.missing.append(trial)
-        elif outcome == void:
-            found.void.append(trial)
-        else:
-            found.valid += 1
-    found.unexpected = list(outcomes)
-    keys = {t.key for t in planned} if records.duplicates else set()
+    rows, task = planned_rows(records, plan)
+    outcome = records.columns["outcome"][rows]
+    state = np.zeros((len(plan.uids), plan.trials), np.int8)  # 0 missing, 1 void, 2 valid
+    state[task, records.columns["index"][rows]] = np.where(outcome == b"void", 1, 2)
+    found = Coverage(planned=state.size, valid=int((state == 2).sum()), duplicates_accepted=accept_duplicates)
+    found.missing, found.void = (
+        [plan.trial(int(t), int(i)) for t, i in zip(*np.nonzero(state == which), strict=True)] for which in (0, 1)
+    )
+    unplanned = np.setdiff1d(np.arange(len(records)), rows, assume_unique=True)
+    found.unexpected = records.trials(unplanned)
+    keys = {t.key for t in plan.all_trials()} if records.duplicates else set()
     found.duplicates = [d for d in records.duplicates if d.key in keys]
     return found
 
@@ -77,5 +77,7 @@ def coverage(records: Records, plan: Plan, *, accept_duplicates: bool = False) -
 def missing_trials(records: Records, plan: Plan) -> list[tuple[Trial, int]]:
     """The trials that are still owed, each with the number of attempts it has had (0: it never ran)."""
     owed = coverage(records, plan).owed
+    if not owed:
+        return []
     attempts = dict(zip(records.trials(), records.columns["attempt"].tolist(), strict=True))
     return [(trial, attempts.get(trial, 0)) for trial in owed]

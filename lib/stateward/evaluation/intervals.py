@@ -19,23 +19,23 @@ import numpy as np
 from stateward.evaluation.metrics import Floats
 
 LEVEL = 0.95
-_ROWS = 1_000  # resamples made at a time; bounds memory to 1,000 × T weights
+_ROWS = 1_000  # resamples made at a time, to bound memory
 
 
 def bootstrap_means(values: Floats, resamples: int, seed: int) -> Floats:
-    """[B, M] means of `values` [T, M] over tasks drawn with replacement. NaN columns stay NaN.
+    """[B, M] means of `values` [T, M] over T tasks drawn with replacement. NaN columns stay NaN.
 
+    Tasks with equal rows are drawn together: how often each *distinct* row comes up is multinomial, which is the same
+    distribution and an order of magnitude less work, as T tasks of n trials have at most n + 1 rows.
     Equal arguments give equal results.
     """
     tasks = len(values)
+    rows, count = np.unique(values, axis=0, return_counts=True)
     rng = np.random.default_rng(seed)
     out = np.empty((resamples, values.shape[1]))
     for start in range(0, resamples, _ROWS):
-        rows = min(_ROWS, resamples - start)
-        drawn = rng.integers(0, tasks, (rows, tasks), dtype=np.int32)
-        drawn += np.arange(rows, dtype=np.int32)[:, None] * tasks
-        weights = np.bincount(drawn.ravel(), minlength=rows * tasks).reshape(rows, tasks)
-        out[start : start + rows] = weights.astype(np.float64) @ values / tasks
+        drawn = rng.multinomial(tasks, count / tasks, size=min(_ROWS, resamples - start))
+        out[start : start + len(drawn)] = drawn @ rows / tasks
     return out
 
 
@@ -72,6 +72,29 @@ def intervals(values: Floats, means: Floats, *, lowest: float, highest: float) -
             low, high = centre[j] - unseen * (centre[j] - lowest), centre[j] + unseen * (highest - centre[j])
         out.append(Interval(low=float(low), high=float(high)))
     return out
+
+
+def difference_intervals(differences: Floats, means: Floats) -> list[Interval]:
+    """95 % intervals of mean per-task `differences` [T, M] in [−1, 1], given their bootstrap `means` [B, M].
+
+    A yes/no metric (k/k, any) moves only in the few tasks where the runs disagree, often none: there the percentiles
+    cover too little (0.87 to 0.93 of simulated campaigns with 38 to 100 tasks). Its columns, whose values are −1, 0
+    and 1, get the interval of Agresti & Min (2005, *Simple improved confidence intervals for comparing matched
+    proportions*): half a pseudo-task in each of the four cells. It covers 0.95 to 0.99.
+    """
+    from scipy.special import ndtri
+
+    found = intervals(differences, means, lowest=-1.0, highest=1.0)
+    z = -float(ndtri((1 - LEVEL) / 2))
+    for j in range(differences.shape[1]):
+        column = differences[:, j]
+        if not np.isin(column, (-1.0, 0.0, 1.0)).all() or len(column) < 2:
+            continue
+        up, down, tasks = (column > 0).sum() + 0.5, (column < 0).sum() + 0.5, len(column) + 2
+        centre = (up - down) / tasks
+        reach = z * math.sqrt(up + down - (up - down) ** 2 / tasks) / tasks
+        found[j] = Interval(low=float(max(-1.0, centre - reach)), high=float(min(1.0, centre + reach)))
+    return found
 
 
 def sign_flip_p(differences: Floats, resamples: int, seed: int) -> Floats:

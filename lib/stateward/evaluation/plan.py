@@ -37,13 +37,13 @@ class Plan:
         if len(set(self.uids)) != len(self.uids):
             raise UserError(f"run {self.label}: the task list names a task twice", do="name each task once")
 
+    def trial(self, task: int, index: int) -> Trial:
+        """The trial `index` of the task at position `task`."""
+        return Trial(uid=self.uids[task], index=index, policy=self.policy, settings=self.settings)
+
     def all_trials(self) -> list[Trial]:
         """Every planned trial, task by task."""
-        return [
-            Trial(uid=uid, index=index, policy=self.policy, settings=self.settings)
-            for uid in self.uids
-            for index in range(self.trials)
-        ]
+        return [self.trial(task, index) for task in range(len(self.uids)) for index in range(self.trials)]
 
 
 def plan_of_stage(stage_dir: Path) -> Plan:
@@ -115,10 +115,14 @@ def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "settings": inputs["settings"],
         "trials": inputs["trials"],
+        "void_policy": "void is run again",
+    }
+    if "imported" in inputs:  # the manifest's versions are those of the import, not of the run
+        return facts
+    facts |= {
         "tasks": inputs.get("tasks", "unknown"),
         "versions": {k: v for k, v in versions.items() if k in _DECIDING},
         "commit": git.get("commit", "unknown") + (" with changes" if git.get("dirty") else ""),
-        "void_policy": "void is run again",
     }
     for name in ("template", "server"):
         if name in inputs or name in manifest:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from stateward.errors import UserError, nearest
-from stateward.evaluation.assess import compare, group_of, summarize
+from stateward.evaluation.assess import compare, group_of, per_task, summarize
 from stateward.evaluation.charts import standalone
 from stateward.evaluation.costs import load_prices
 from stateward.evaluation.plots import run_charts, training_charts
@@ -92,8 +92,8 @@ class Report:
     def to_json(self) -> dict[str, Any]:
         """Every figure. A run that is not scored has its figures under ``so_far``."""
         runs = {}
-        for s in self.summaries:
-            row = plain(s)
+        for s, run in zip(self.summaries, self.runs, strict=True):
+            row = {**plain(s), "per_task": per_task(run)}
             if not s.scored:
                 row["so_far"] = {name: row.pop(name) for name in ("figures", "void_as_failure", "domains")}
             runs[s.label] = row

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from stateward.errors import UserError
 from stateward.evaluation.counts import Counts, counts
 from stateward.evaluation.coverage import Coverage, coverage
 from stateward.evaluation.intervals import bootstrap_means, intervals
-from stateward.evaluation.metrics import Figure, Table, headline_ks, mean_figure, task_table
+from stateward.evaluation.metrics import Figure, headline_ks, mean_figure, task_table
 from stateward.evaluation.plan import Plan, plan_of_stage
 from stateward.store import Records, Stage, read_records
 
@@ -39,11 +38,6 @@ class Run:
     def scored(self) -> bool:
         """Complete runs are scored; a partial one can be looked at."""
         return self.coverage.complete
-
-    @cached_property
-    def table(self) -> Table:
-        """Per-task values of every metric at every k (for curves) and at the headline k."""
-        return task_table(self.counts, range(1, self.plan.trials + 1))
 
 
 def load_run(stage_dir: Path, *, accept_duplicates: bool = False) -> Run:

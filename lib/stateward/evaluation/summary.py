@@ -41,7 +41,6 @@ class RunSummary:
     fingerprint: str
     histogram: list[int]
     bands: dict[str, int]
-    per_task: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)

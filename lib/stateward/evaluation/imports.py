@@ -1,0 +1,206 @@
+"""Import results of the public framework as an evaluation stage, and export one, as JSONL or CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import multiprocessing
+import os
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+import yaml
+
+from stateward.errors import UserError
+from stateward.evaluation.interchange import from_decode_result, to_decode_result, trial_of
+from stateward.outcome import Outcome, fingerprint
+from stateward.store import Records, Stage, hash_file
+from stateward.store.shard import COLUMNS, write_shard
+from stateward.store.stage import write_json
+
+_SHAPE = (KeyError, TypeError, AttributeError, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """What an import took in: lines, tasks, voids among them, and lines that were skipped because they were asked to be."""
+
+    lines: int
+    tasks: int
+    voids: int
+    skipped: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """Where a line stands in its file, and which trial of its task it is by position."""
+
+    start: int
+    size: int
+    index: int
+
+
+def import_results(run_dir: Path, label: str, file: Path, *, salvage: bool = False, model: str = "") -> Imported:
+    """Make ``RUN_DIR/eval/LABEL`` of a results file, with every record in sealed shards.
+
+    The settings are those of ``<stem>_run_metadata.yaml`` beside the file, as the framework writes it; without it the
+    file's hash stands for them, and a comparison with another run must be allowed by name.
+
+    Args:
+        salvage: skip a broken last line (of a run that was killed) instead of refusing the file.
+        model: name of the policy, for the price list.
+
+    Raises:
+        UserError: the label is taken, the file is not there or empty, a line is not a result.
+    """
+    if not file.is_file():
+        raise UserError(f"{file}: no such results file", do="name the JSONL that the framework wrote")
+    stage = Stage(run_dir, f"eval/{label}")
+    if stage.manifest:
+        raise UserError(f"{stage.path} is there already", "an import does not add to a run", "use another label")
+    lines, skipped = _scan(file, salvage)
+    if not lines:
+        raise UserError(f"{file} holds no results", do="name the JSONL that the framework wrote")
+    facts = _settings(file)
+    policy, settings = fingerprint({"label": label, "model": model}), fingerprint(facts)
+    parts = max(1, min(os.cpu_count() or 1, 16, len(lines) // 64))
+    bounds = [len(lines) * i // parts for i in range(parts + 1)]
+    jobs = [
+        (str(file), lines[a:b], str(stage.shards / f"{n:04}-00.h5"), policy, settings)
+        for n, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+    ]
+    stage.shards.mkdir(parents=True, exist_ok=True)
+    try:
+        if parts == 1:
+            found = [_import_part(jobs[0])]
+        else:
+            # spawn: this process may have threads of numpy's, and nothing here forks from a process with threads.
+            with multiprocessing.get_context("spawn").Pool(parts) as pool:
+                found = pool.map(_import_part, jobs, chunksize=1)
+    except UserError:
+        for job in jobs:
+            Path(job[2]).unlink(missing_ok=True)
+        raise
+    uids = list(dict.fromkeys(uid for part in found for uid in part[0]))
+    trials = {t for part in found for t in part[3]}
+    if trials:  # an export of ours brings its own identity
+        if len(trials) > 1 or any(len(part[3]) == 0 for part in found):
+            raise UserError(f"{file} mixes runs", "its rows have several policies or settings", "import each alone")
+        policy, settings = next(iter(trials))
+    planned = 1 + max(part[2] for part in found)
+    inputs = {"policy": policy, "settings": facts, "trials": planned, "stop_rule": "fixed", "imported": hash_file(file)}
+    stage.begin({}, inputs)
+    write_json(stage.path / "plan" / "shard-0000.json", {"uids": uids, "settings": settings, "model": model or label})
+    stage.done(source=str(file), skipped=skipped)
+    return Imported(lines=len(lines), tasks=len(uids), voids=sum(part[1] for part in found), skipped=skipped)
+
+
+def export_jsonl(records: Records, file: Path) -> int:
+    """Write every record in the public format; returns the number of lines."""
+    n = 0
+    with open(file, "wb") as out:
+        for record in records:
+            out.write(orjson.dumps(to_decode_result(record)) + b"\n")
+            n += 1
+    return n
+
+
+def export_csv(records: Records, file: Path) -> int:
+    """Write the columns of every record, one row a trial; a void's reward is empty. Returns the number of rows."""
+    with open(file, "w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(COLUMNS)
+        for row in zip(*(records.columns[name].tolist() for name in COLUMNS), strict=True):
+            writer.writerow([v.decode() if isinstance(v, bytes) else "" if v != v else v for v in row])
+    return len(records)
+
+
+def _scan(file: Path, salvage: bool) -> tuple[list[_Line], int]:
+    """Every line's place and trial index. Only the last line may be broken, and only if `salvage`."""
+    seen: Counter[bytes] = Counter()
+    lines: list[_Line] = []
+    start = 0
+    skipped = 0
+    with open(file, "rb") as source:
+        for number, line in enumerate(source, 1):
+            if line.strip():
+                uid = _uid(line)
+                if not line.endswith(b"\n") or uid is None:
+                    try:
+                        uid = orjson.dumps(orjson.loads(line)["uid"])
+                    except _SHAPE as error:
+                        last = source.read(1) == b""
+                        if not (salvage and last):
+                            raise _broken(file, number, error, last) from None
+                        skipped = 1
+                        break
+                lines.append(_Line(start=start, size=len(line), index=seen[uid]))
+                seen[uid] += 1
+            start += len(line)
+    return lines, skipped
+
+
+def _uid(line: bytes) -> bytes | None:
+    """The uid as JSON text, if it stands first in the line as the framework writes it; None if it must be parsed."""
+    if not line.startswith(b'{"uid":"'):
+        return None
+    end = line.find(b'"', 8)
+    text = line[7 : end + 1]
+    return None if b"\\" in text else text
+
+
+def _broken(file: Path, number: int, error: Exception, last: bool) -> UserError:
+    do = "give --salvage to skip it: the run was probably killed while it wrote" if last else "mend or remove the line"
+    return UserError(f"{file}:{number} is not a result of the framework", f"{type(error).__name__}: {error}", do)
+
+
+def _import_part(
+    job: tuple[str, list[_Line], str, str, str],
+) -> tuple[list[str], int, int, set[tuple[str, str]]]:
+    """Write one shard; returns its tasks, voids, largest index, and the identities that its rows brought along."""
+    file, lines, shard, policy, settings = job
+    uids: dict[str, None] = {}
+    own: set[tuple[str, str]] = set()
+    voids = largest = 0
+
+    def rows() -> Iterator[dict[str, Any]]:
+        nonlocal voids, largest
+        with open(file, "rb") as source:
+            for line in lines:
+                source.seek(line.start)
+                try:
+                    row = orjson.loads(source.read(line.size))
+                    record = from_decode_result(row, index=line.index, policy=policy, settings=settings)
+                    trial = trial_of(row)
+                except _SHAPE as error:
+                    with open(file, "rb") as again:
+                        number = again.read(line.start).count(b"\n") + 1
+                    raise _broken(Path(file), number, error, last=False) from None
+                if trial is not None:
+                    own.add((trial.policy, trial.settings))
+                uids[record["trial"]["uid"]] = None
+                voids += record["outcome"] == Outcome.VOID.value
+                largest = max(largest, record["trial"]["index"])
+                yield record
+
+    # Level 1 is three times as fast as the level of a stage's own shards, for a fifth more space.
+    write_shard(Path(shard), rows(), level=zlib.Z_BEST_SPEED)
+    return list(uids), voids, largest, own
+
+
+def _settings(file: Path) -> dict[str, Any]:
+    beside = file.with_name(f"{file.stem}_run_metadata.yaml")
+    try:
+        facts = yaml.safe_load(beside.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {"imported_from": hash_file(file)}
+    except yaml.YAMLError as error:
+        raise UserError(f"{beside} is not YAML", str(error), "restore it, or move it away") from error
+    for name in ("run_start_dt", "run_duration (sec)"):
+        facts.pop(name, None)
+    return {"imported": json.loads(json.dumps(facts, default=str))}
