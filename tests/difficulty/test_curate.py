@@ -76,7 +76,7 @@ def test_pool_from_records(config: Config, made: SimpleNamespace, held_out: list
 
 
 def test_same_bytes_again_and_from_other_shards(
-    config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path
+    config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path, plots: None
 ) -> None:
     tasks = tasks_of(made, PROBED)
     stage = made.stage(tmp_path / "run", PROBED)

@@ -23,7 +23,7 @@ def pool(config: Config, made: SimpleNamespace, tmp_path: Path) -> curate.Pool:
     return curate.run(config, [stage], tasks=[made.task(u) for u in BEFORE], benchmark=[made.task("h.py:z")])
 
 
-def test_moves(config: Config, made: SimpleNamespace, tmp_path: Path, pool: curate.Pool) -> None:
+def test_moves(config: Config, made: SimpleNamespace, tmp_path: Path, pool: curate.Pool, plots: None) -> None:
     later = {"a.py:hard": "fpfpfppf", "a.py:half": "pppppppp", "a.py:easy": "pppppppp", "a.py:other": "pf"}
     stage = made.stage(tmp_path / "later", later, policy="step50", stop_rule="fixed")
     before = (pool.folder / "train.yaml").read_bytes()
@@ -47,6 +47,7 @@ def test_moves(config: Config, made: SimpleNamespace, tmp_path: Path, pool: cura
     assert "2 tasks left the useful bands (2 became easier), 1 stay" in text
     assert "a.py:half: difficult → nearly_always (8 of 8)" in text
     assert (pool.folder / "train.yaml").read_bytes() == before
+    assert (drift.folder / "plots" / "moves.svg").is_file()
     assert not reprobe(config, [stage]).changed
     labelled = reprobe(config, [stage], label="later", dry_run=True)
     assert not labelled.folder.exists()

@@ -16,7 +16,7 @@ OUTCOMES = {"a.py:a": "ffffffff", "a.py:b": "pf", "a.py:c": "fffffffp", "a.py:d"
 
 
 @pytest.fixture
-def pool(config: Config, made: SimpleNamespace, tmp_path: Path) -> curate.Pool:
+def pool(config: Config, made: SimpleNamespace, tmp_path: Path, plots: None) -> curate.Pool:
     pytest.importorskip("matplotlib")
     stage = made.stage(tmp_path / "run", OUTCOMES)
     return curate.run(config, [stage], tasks=[made.task(u) for u in OUTCOMES], benchmark=[made.task("h.py:z")])
@@ -40,10 +40,7 @@ def test_drift_plot_holds_the_counts(pool: curate.Pool) -> None:
     assert {"17", "4"} <= set(texts(svg))
 
 
-def test_no_plots_without_matplotlib(
-    config: Config, made: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(curate, "can_plot", lambda: False)
+def test_no_plots_without_matplotlib(config: Config, made: SimpleNamespace, tmp_path: Path) -> None:
     stage = made.stage(tmp_path / "run", OUTCOMES)
     found = curate.run(config, [stage], tasks=[made.task(u) for u in OUTCOMES], benchmark=[made.task("h.py:z")])
     assert not (found.folder / "plots").exists()
