@@ -1,0 +1,103 @@
+"""What preflight refuses, and how it says so."""
+
+from __future__ import annotations
+
+import json
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from stateward.errors import UserError
+from stateward.policy import Interpreter, Renderer
+from stateward.policy.preflight import Prompt, check_parsers, check_prompts
+
+
+def prompt(uid: str, words: int) -> Prompt:
+    return Prompt(uid=uid, messages=[{"role": "user", "content": "order " * words}])
+
+
+def test_lengths_are_given_by_uid(qwen: ModuleType) -> None:
+    renderer = Renderer(qwen.tokenizer())
+    tools = [qwen.tool("find", {})]
+    bare, tooled = prompt("a.py:test_a", 3), Prompt(uid="a.py:test_b", messages=prompt("", 3).messages, tools=tools)
+    lengths = check_prompts(renderer, [bare, tooled], max_prompt_tokens=1000)
+    assert lengths == {p.uid: len(renderer.start(p.messages, p.tools).ids) for p in (bare, tooled)}
+    assert lengths["a.py:test_b"] > lengths["a.py:test_a"]
+
+
+def test_long_prompts_are_refused_by_name_with_their_length(qwen: ModuleType) -> None:
+    renderer = Renderer(qwen.tokenizer())
+    prompts = [prompt(f"a.py:test_{n}", n) for n in (1, 300, 5, 200)]
+    lengths = check_prompts(renderer, prompts, max_prompt_tokens=10_000)
+    with pytest.raises(UserError) as caught:
+        check_prompts(renderer, iter(prompts), max_prompt_tokens=100)
+    text = str(caught.value)
+    assert "2 of 4 tasks have a prompt of more than 100 tokens" in text
+    assert (
+        f"a.py:test_300: {lengths['a.py:test_300']} tokens\n  a.py:test_200: {lengths['a.py:test_200']} tokens" in text
+    )
+    assert "test_1:" not in text
+    assert f"policy.max_prompt_tokens to at least {lengths['a.py:test_300']}" in text
+    exact = lengths["a.py:test_300"]
+    assert check_prompts(renderer, prompts, max_prompt_tokens=exact) == lengths
+
+
+def test_a_long_list_is_cut(qwen: ModuleType) -> None:
+    with pytest.raises(UserError, match=r"… and 5 more"):
+        check_prompts(Renderer(qwen.tokenizer()), [prompt(f"t{n}", 1) for n in range(25)], max_prompt_tokens=1)
+
+
+def test_tasks_that_cannot_be_rendered_are_named(qwen: ModuleType) -> None:
+    system: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "system", "content": "late"}]
+    with pytest.raises(UserError, match=r"1 tasks cannot be rendered.*\n  a.py:test_late: .*at the beginning"):
+        check_prompts(Renderer(qwen.tokenizer()), [Prompt(uid="a.py:test_late", messages=system)], max_prompt_tokens=9)
+
+
+PAIRS = [
+    ("qwen3", "hermes", "qwen3", {}),
+    ("qwen3", "hermes", "qwen3", {"enable_thinking": False}),
+    ("qwen35", "qwen3_xml", "qwen3", {}),
+    ("qwen35", "qwen3_coder", "qwen3", {}),
+    ("qwen35", "qwen3_xml", "qwen3", {"enable_thinking": False}),
+    ("qwen35", "qwen3_xml", None, {"enable_thinking": False}),
+    ("qwen35", "qwen3_xml", "qwen3", {"preserve_thinking": True}),
+]
+WRONG = [
+    ("qwen3", "qwen3_xml", "qwen3", {}, "the calls are"),
+    ("qwen35", "hermes", "qwen3", {}, "the visible text is"),
+    ("qwen35", "qwen3_xml", None, {}, "the visible text is"),
+]
+
+
+def pair(qwen: ModuleType, template: str, parser: str, reasoning: str | None, kwargs: dict[str, Any]) -> Any:
+    tokenizer = qwen.tokenizer(template)
+    renderer = Renderer(tokenizer, template_kwargs=kwargs)
+    return renderer, Interpreter(tokenizer, parser, reasoning, template_kwargs=kwargs)
+
+
+@pytest.mark.slow  # importing vLLM takes seconds
+@pytest.mark.parametrize(("template", "parser", "reasoning", "kwargs"), PAIRS, ids=lambda v: json.dumps(v).strip('"'))
+def test_right_parsers_pass(
+    qwen: ModuleType, template: str, parser: str, reasoning: str | None, kwargs: dict[str, Any]
+) -> None:
+    check_parsers(*pair(qwen, template, parser, reasoning, kwargs))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("template", "parser", "reasoning", "kwargs", "said"), WRONG)
+def test_wrong_parsers_are_found(
+    qwen: ModuleType, template: str, parser: str, reasoning: str | None, kwargs: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UserError, match=r"a known tool call did not come back from the parsers") as caught:
+        check_parsers(*pair(qwen, template, parser, reasoning, kwargs))
+    assert said in str(caught.value)
+    assert "policy.tool_parser" in caught.value.why
+
+
+@pytest.mark.slow
+def test_a_turn_that_would_not_stop_is_found(qwen: ModuleType) -> None:
+    tokenizer = qwen.tokenizer("qwen35")
+    interpreter = Interpreter(tokenizer, "qwen3_xml", "qwen3", stop_ids=[tokenizer.pad_token_id])
+    with pytest.raises(UserError, match=r"ends a turn with '<\|im_end\|>', which is no stop token"):
+        check_parsers(Renderer(tokenizer), interpreter)

@@ -1,0 +1,127 @@
+"""What a vLLM server's chat endpoint makes of a completion, the interpreter makes of its ids: 500 of them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+
+from stateward.cluster.services.vllm import VllmServer
+from stateward.policy import Interpreter, Turn
+
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
+
+LIMIT = 400  # tokens of one completion
+
+
+def cases(corpus: ModuleType, tokenizer: Any, kind: str, count: int) -> list[tuple[list[int], bool]]:
+    """`count` different completions as ids, and whether the model stops by itself or is cut."""
+    rng = random.Random(f"parity {kind}")
+    found: dict[tuple[int, ...], bool] = {}
+    vocabulary, end = len(tokenizer), tokenizer.eos_token_id
+    call = corpus.CALL if kind == "xml" else corpus.JSON_CALL
+    texts = iter(corpus.written(call))
+    while len(found) < count:
+        text = next(texts, None) or corpus.generated(rng, kind)
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        if rng.random() < 0.25:
+            ids = corpus.noise(rng, ids, vocabulary)
+        # An end token in the middle would end the turn there.
+        ids = [i for i in ids if i not in (end, tokenizer.pad_token_id)][:LIMIT]
+        stops = not ids or rng.random() < 0.85
+        found[(*ids, end) if stops else tuple(ids)] = stops
+    return [(list(ids), stops) for ids, stops in found.items()]
+
+
+async def served(
+    server: VllmServer, completions: list[tuple[list[int], bool]], tools: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """The chat endpoint's choice for each completion, which its model was made to sample token by token."""
+    free = asyncio.Semaphore(48)
+    headers = {"Authorization": f"Bearer {server.api_key}"}
+    async with httpx.AsyncClient(
+        base_url=server.base_url + "/", headers=headers, timeout=600, trust_env=False
+    ) as client:
+
+        async def one(ids: list[int]) -> dict[str, Any]:
+            request = {
+                "model": "policy",
+                "messages": [{"role": "user", "content": "hi"}],
+                "tools": tools,
+                "max_tokens": len(ids),
+                "temperature": 0,
+                "vllm_xargs": {"forced": ids},
+                "return_token_ids": True,
+            }
+            async with free:
+                answer = await client.post("chat/completions", json=request)
+            assert answer.status_code == 200, answer.text
+            choice: dict[str, Any] = answer.json()["choices"][0]
+            assert choice["token_ids"] == ids
+            return choice
+
+        return list(await asyncio.gather(*(one(ids) for ids, _ in completions)))
+
+
+def difference(message: dict[str, Any], turn: Turn) -> str:
+    """Empty if the turn says what the server's message says."""
+    if turn.reasoning != (message.get("reasoning") or ""):
+        return f"reasoning {turn.reasoning!r}, server {message.get('reasoning')!r}"
+    if turn.text != (message.get("content") or ""):
+        return f"text {turn.text!r}, server {message.get('content')!r}"
+    calls = message.get("tool_calls") or []
+    ours, extra = turn.calls[: len(calls)], turn.calls[len(calls) :]
+    if len(ours) != len(calls) or not all(call.error for call in extra):
+        return f"calls {turn.calls}, server {calls}"
+    for call, theirs in zip(ours, calls, strict=True):
+        arguments = json.loads(theirs["function"]["arguments"])
+        if call.name != theirs["function"]["name"]:
+            return f"name {call.name!r}, server {theirs!r}"
+        if arguments != call.arguments if isinstance(arguments, dict) else not call.error:
+            return f"arguments {call.arguments!r}, server {theirs!r}"
+        if json.dumps(call.arguments) != json.dumps(arguments) and isinstance(
+            arguments, dict
+        ):  # 1, 1.0 and True differ
+            return f"types {call.arguments!r}, server {theirs!r}"
+    return ""
+
+
+def compare(server: VllmServer, qwen: ModuleType, corpus: ModuleType, kind: str, count: int) -> None:
+    template, parser = ("qwen35", "qwen3_xml") if kind == "xml" else ("qwen3", "hermes")
+    tokenizer = qwen.tokenizer(template)
+    tools = [qwen.tool(name, schema) for name, schema in corpus.TOOLS_SCHEMA.items()]
+    completions = cases(corpus, tokenizer, kind, count)
+    interpreter = Interpreter(tokenizer, parser, "qwen3")
+    choices = asyncio.run(served(server, completions, tools))
+    wrong, kinds = [], {"reasoning": 0, "text": 0, "calls": 0, "several": 0, "cut": 0}
+    for (ids, stops), choice in zip(completions, choices, strict=True):
+        message, turn = choice["message"], interpreter.interpret(ids, tools)
+        if said := difference(message, turn):
+            wrong.append(f"{tokenizer.decode(ids)!r}: {said}")
+        assert ("truncated" in turn.problems) == (not stops)
+        calls = message.get("tool_calls") or []
+        for name, seen in zip(
+            kinds, (message.get("reasoning"), message.get("content"), calls, calls[1:], not stops), strict=True
+        ):
+            kinds[name] += bool(seen)
+    other = Interpreter(tokenizer, "hermes" if kind == "xml" else "qwen3_xml", "qwen3")
+    seen = [
+        difference(c["message"], other.interpret(ids, tools)) for (ids, _), c in zip(completions, choices, strict=True)
+    ]
+    assert sum(map(bool, seen)) > count / 4, "another family's parser must not pass this comparison"
+    assert not wrong, f"{len(wrong)} of {count} differ:\n" + "\n".join(wrong[:10])
+    # The comparison is worth something only if every kind of turn is in it.
+    assert all(number >= count / 20 for number in kinds.values()), kinds
+
+
+def test_xml_completions(xml_server: VllmServer, qwen: ModuleType, corpus: ModuleType) -> None:
+    compare(xml_server, qwen, corpus, "xml", 300)
+
+
+def test_json_completions(json_server: VllmServer, qwen: ModuleType, corpus: ModuleType) -> None:
+    compare(json_server, qwen, corpus, "json", 200)
