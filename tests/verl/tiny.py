@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-WORDS = ["<pad>", "<|im_start|>", "<|im_end|>", "<unk>", "system", "user", "assistant", "\n", *[f"w{i}" for i in range(56)]]
+WORDS = [
+    "<pad>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<unk>",
+    "system",
+    "user",
+    "assistant",
+    "\n",
+    *[f"w{i}" for i in range(56)],
+]
 
 
 def write_model(folder: Path, seed: int = 0) -> Path:

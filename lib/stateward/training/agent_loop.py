@@ -43,7 +43,7 @@ class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
         """Raises `VoidEpisode`; the worker reports it and the group is replaced."""
         service = await self.service()
         order = EpisodeOrder(uid=kwargs["task"], step=int(kwargs["global_steps"]), index=int(kwargs["index"]))
-        episode = await service.run(order, self.server_manager.generate)
+        episode = await service.run(order, self.server_manager)
         seconds = episode.report.seconds
         return AgentLoopOutput(
             prompt_ids=episode.prompt_ids,

@@ -16,7 +16,7 @@ from typing import Any
 
 from stateward.errors import StatewardError
 from stateward.store.stage import write_json
-from stateward.training.processes import die_with_parent
+from stateward.cluster.processes import die_with_parent
 
 RESULT = "driver_result.json"
 
@@ -51,6 +51,8 @@ def _cause(error: BaseException | None) -> StatewardError | None:
 def _train(spec: dict[str, Any]) -> None:
     import ray
 
+    from stateward.training.host import start_hosts
+
     ray.init(
         address=spec["ray_address"],
         namespace=spec["namespace"],
@@ -59,12 +61,13 @@ def _train(spec: dict[str, Any]) -> None:
         configure_logging=False,
     )
     try:
-        _run_verl(spec)
+        hosts = start_hosts(spec["agent_workers"])
+        _run_verl(spec, hosts)
     finally:
         ray.shutdown()
 
 
-def _run_verl(spec: dict[str, Any]) -> None:
+def _run_verl(spec: dict[str, Any], hosts: list[Any]) -> None:
     import transfer_queue
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
@@ -84,12 +87,7 @@ def _run_verl(spec: dict[str, Any]) -> None:
     try:
         trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
         trainer.init()
-        manager = EpisodeManager.create(
-            config=config,
-            llm_client=trainer.get_llm_client(),
-            teacher_client=None,
-            reward_loop_worker_handles=[],
-        )
+        manager = EpisodeManager(hosts, config, trainer.get_llm_client())
         trainer.fit(manager)
     finally:
         if manager is not None:

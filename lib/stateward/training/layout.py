@@ -67,8 +67,8 @@ def resolve_layout(config: Config) -> Layout:
     _divides("train.rollout_tensor_parallel", train.rollout_tensor_parallel, world, sizes)
     if train.rollout_tensor_parallel > train.gpus_per_node and train.rollout_tensor_parallel % train.gpus_per_node:
         raise UserError(
-            f"train.rollout_tensor_parallel={train.rollout_tensor_parallel} does not fit nodes of {train.gpus_per_node}",
-            "an engine over several nodes takes whole nodes",
+            f"train.rollout_tensor_parallel={train.rollout_tensor_parallel} does not fit the nodes",
+            f"an engine over several nodes takes whole ones, of {train.gpus_per_node} devices each",
             f"use a divisor or a multiple of {train.gpus_per_node}",
         )
     data_parallel = world // train.ulysses

@@ -1,4 +1,4 @@
-"""Workers that run whole groups of episodes, and the driver's handle on them.
+"""Groups of episodes: the worker that runs them, and the driver's handle on all workers.
 
 Verl's own manager starts episodes and polls a store until enough are there; a worker that died is then waited for
 for ever. Here every group is one call with a result: finished groups come back by event, and a dead worker raises.
@@ -12,10 +12,10 @@ from typing import Any
 
 import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
-from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 
-from stateward.errors import SystemFault
 from stateward.training.agent_loop import close_services
+from stateward.training.engines import EngineClient
 from stateward.training.groups import GroupReport, SessionReport
 from stateward.training.overrides import NAME
 from stateward.training.rollout import VoidEpisode
@@ -75,49 +75,31 @@ class EpisodeWorker(_TransferQueueWorker):  # type: ignore[misc]
         await close_services()
 
 
-@dataclass
-class _Running:
-    order: GroupOrder
-    worker: int
+class EpisodeManager:
+    """Hands groups to the least busy host and takes them back as they finish.
 
+    Verl's trainer only ever passes it on; the collector is who uses it.
+    """
 
-class EpisodeManager(AgentLoopManagerTQ):  # type: ignore[misc]
-    """Places workers beside the rollout engines and hands groups to the least busy one."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.agent_loop_workers_class = ray.remote(EpisodeWorker)
-        self._running: dict[Any, _Running] = {}
-
-    async def _init_agent_loop_workers(self) -> None:
-        number = self.rollout_config.agent.num_workers
-        nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU", 0) > 0]
-        if not nodes:
-            raise SystemFault("sampler", "no node of this Ray has a device slot")
-        self.agent_loop_workers = [
-            self.agent_loop_workers_class.options(
-                name=f"{NAME}_worker_{i}",
-                scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-                    node_id=nodes[i % len(nodes)], soft=False
-                ),
-            ).remote(self.config, self.llm_client, self.teacher_client, self.reward_loop_worker_handles)
-            for i in range(number)
-        ]
+    def __init__(self, hosts: list[Any], config: Any, engines: EngineClient) -> None:
+        self.hosts = hosts
+        self._running: dict[Any, tuple[GroupOrder, int]] = {}
+        # No teachers, no reward workers.
+        ray.get([host.start.remote(config, engines, None, []) for host in hosts])
 
     def submit(self, order: GroupOrder) -> None:
-        """Start a group on the worker with the fewest."""
-        load = [0] * len(self.agent_loop_workers)
-        for running in self._running.values():
-            load[running.worker] += 1
-        worker = load.index(min(load))
-        ref = self.agent_loop_workers[worker].run_group.remote(order)
-        self._running[ref] = _Running(order, worker)
+        """Start a group on the host with the fewest."""
+        load = [0] * len(self.hosts)
+        for _, host in self._running.values():
+            load[host] += 1
+        host = load.index(min(load))
+        self._running[self.hosts[host].run_group.remote(order)] = (order, host)
 
     def next_report(self, timeout: float | None = None) -> GroupReport | None:
         """The next group to finish; None if none did within `timeout` seconds.
 
         Raises:
-            ray.exceptions.RayError: a worker died, or its group raised something that is no fault of an episode.
+            ray.exceptions.RayError: a host died, or its group raised something that is no fault of an episode.
         """
         done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
         if not done:
@@ -128,12 +110,9 @@ class EpisodeManager(AgentLoopManagerTQ):  # type: ignore[misc]
 
     @property
     def running(self) -> list[GroupOrder]:
-        return [running.order for running in self._running.values()]
+        return [order for order, _ in self._running.values()]
 
     def close(self) -> None:
         """Stop the worlds. What does not answer is stopped with its process by whoever owns Ray."""
-        ray.wait(
-            [worker.close.remote() for worker in self.agent_loop_workers],
-            num_returns=len(self.agent_loop_workers),
-            timeout=30,
-        )
+        closing = [host.close.remote() for host in self.hosts]
+        ray.wait(closing, num_returns=len(closing), timeout=30)

@@ -64,6 +64,7 @@ def merge(config: Config, run_dir: Path | str, *, model: Path) -> Path:
     adapter = work / "lora_adapter"
     if adapter.is_dir():
         apply_adapter(work, adapter)
+        shutil.rmtree(adapter)
     for name in _CARRIED:
         if (model / name).is_file():
             shutil.copyfile(model / name, work / name)
@@ -108,11 +109,9 @@ def _run_verl_merger(config: Config, paths: TrainPaths, checkpoint: Path, target
     command += ["--local_dir", str(checkpoint / "actor"), "--target_dir", str(target)]
     env = {**os.environ, **worker_environment(config, paths)}
     with open(log, "wb") as out:
-        code = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env
-        ).returncode
-    if code:
-        raise SystemFault("bug", f"Verl's merger ended with {code}; its last lines:\n{_tail(log)}")
+        merger = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env)
+    if merger.returncode:
+        raise SystemFault("bug", f"Verl's merger ended with {merger.returncode}; its last lines:\n{_tail(log)}")
 
 
 def apply_adapter(work: Path, adapter: Path) -> None:

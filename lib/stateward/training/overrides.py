@@ -62,13 +62,16 @@ def verl_overrides(config: Config, layout: Layout, paths: TrainPaths, model: Pat
     return lines
 
 
+#: Room for the rollout engine's keys and values on the practice platform.
+CPU_KV_CACHE_MB = 256
+
 #: Keys that the rest of this package relies on.
 _OURS = {
     "trainer.v1.trainer_mode": "group filtering, metrics and checkpoint verification live in our trainer",
     "trainer.default_local_dir": "resuming and merging look for the checkpoints there",
     "trainer.total_training_steps": "it is train.steps; success is judged by it",
     f"{_ROLLOUT}.n": "it is train.group_size",
-    f"{_ROLLOUT}.agent.agent_loop_manager_class": "episodes are run by our workers",
+    f"{_ROLLOUT}.agent.agent_loop_config_path": "episodes are run by our loop",
 }
 
 
@@ -157,11 +160,7 @@ def _rollout(config: Config, layout: Layout, paths: TrainPaths) -> Iterator[Over
     yield Override(f"{_ROLLOUT}.agent.num_workers", train.agent_workers, "train.agent_workers")
     yield Override(f"{_ROLLOUT}.agent.default_agent_loop", NAME, "the suite's own episode loop")
     yield Override(f"{_ROLLOUT}.agent.agent_loop_config_path", str(paths.agent_loops), "registers it in every worker")
-    yield Override(
-        f"+{_ROLLOUT}.agent.agent_loop_manager_class",
-        "stateward.training.manager.EpisodeManager",
-        "hands out whole groups and waits for them by event, so that a dead worker is noticed",
-    )
+    yield Override(f"{_ROLLOUT}.dtype", config.serve.dtype, "serve.dtype, as the probe had it")
     if config.train.lora_rank:
         yield Override(f"{_ROLLOUT}.load_format", "safetensors", "with an adapter only the adapter is synchronised")
 
@@ -203,7 +202,14 @@ def _cpu() -> Iterator[Override]:
         "keeps plain linear weights, which can be updated; vLLM-CPU prepacks them",
     )
     yield Override(
-        f"+{_ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend", "uni", "one process less to start and to hold"
+        f"+{_ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend",
+        "vllm.v1.executor.uniproc_executor.UniProcExecutor",
+        "one process less to start and to hold; by its class, since vLLM-CPU turns the word uni into mp",
+    )
+    yield Override(
+        f"+{_ROLLOUT}.engine_kwargs.vllm.kv_cache_memory_bytes",
+        CPU_KV_CACHE_MB << 20,
+        "vLLM-CPU takes 4 GiB by default; a tiny policy needs a few KB a token",
     )
     yield Override(
         f"{_ROLLOUT}.checkpoint_engine.update_weights_bucket_megabytes", 64, "the default is 2 GB of shared memory"

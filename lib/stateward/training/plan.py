@@ -77,7 +77,6 @@ CPU_ENVIRONMENT = {
     "VERL_PLATFORM": "cpu",
     "VERL_ENGINE_DEVICE": "cuda",  # the FSDP engine is registered for cuda and npu only
     "VLLM_TARGET_DEVICE": "cpu",
-    "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB, the smallest it takes
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the cores are shared with the trainer and the worlds
     "OMP_NUM_THREADS": "1",
     "GLOO_SOCKET_IFNAME": "lo",

@@ -21,10 +21,11 @@ from stateward.episode import Environment, TokenPolicy, open_environment
 from stateward.errors import SystemFault
 from stateward.outcome import EpisodeRecord, Outcome, Trial
 from stateward.policy import Interpreter, Renderer, load_tokenizer, stop_tokens
-from stateward.policy.samplers.verl import Generate, VerlSampler
+from stateward.policy.samplers.verl import VerlSampler
 from stateward.store import Journal
 from stateward.tasks.task import Task
 from stateward.training.dataset import read_tasks
+from stateward.training.engines import EngineClient
 from stateward.training.groups import SessionReport
 from stateward.training.paths import TrainPaths
 
@@ -81,7 +82,7 @@ class EpisodeService:
     @classmethod
     async def open(cls, settings_file: Path) -> EpisodeService:
         """Open the worlds, the endpoints and the journal as the plan of the run says."""
-        plan = json.loads(settings_file.read_text())
+        plan = json.loads(settings_file.read_text())  # noqa: ASYNC240 - once, before any episode
         config = config_from_dict(plan["config"])
         paths = TrainPaths(Path(plan["run_dir"]))
         tokenizer = load_tokenizer(Path(plan["model"]))
@@ -110,7 +111,7 @@ class EpisodeService:
     async def close(self) -> None:
         await self.stack.aclose()
 
-    async def run(self, order: EpisodeOrder, generate: Generate) -> TrainedEpisode:
+    async def run(self, order: EpisodeOrder, engines: EngineClient) -> TrainedEpisode:
         """One episode, run again with back-off while it is void. Every attempt is in the journal.
 
         Raises:
@@ -124,7 +125,7 @@ class EpisodeService:
         voids: list[str] = []
         async with self.slots:
             while True:
-                record, versions = await self._attempt(order, trial, seed, len(voids) + 1, generate)
+                record, versions = await self._attempt(order, trial, seed, len(voids) + 1, engines)
                 if record.outcome is not Outcome.VOID:
                     return _trained(record, versions, tuple(voids))
                 voids.append(record.fault_kind)
@@ -133,10 +134,10 @@ class EpisodeService:
                 await asyncio.sleep(min(30.0, 0.5 * 2 ** len(voids)))
 
     async def _attempt(
-        self, order: EpisodeOrder, trial: Trial, seed: int, attempt: int, generate: Generate
+        self, order: EpisodeOrder, trial: Trial, seed: int, attempt: int, engines: EngineClient
     ) -> tuple[EpisodeRecord, set[int]]:
         sampler = VerlSampler(
-            generate=generate,
+            generate=engines.generate,
             sampling=self.config.sampling,
             stop_ids=self.stop_ids,
             request_id=f"{trial.key}#{attempt}",
@@ -150,7 +151,10 @@ class EpisodeService:
             max_tokens_per_turn=self.config.sampling.max_tokens_per_turn,
         )
         runner = self.environment.runner(policy, keep_tokens=True)
-        record = await runner.run(self.tasks[order.uid], trial, seed, attempt=attempt)
+        try:
+            record = await runner.run(self.tasks[order.uid], trial, seed, attempt=attempt)
+        finally:
+            engines.forget(sampler.request_id)
         if record.outcome is not Outcome.VOID and 1 not in record.tokens.get("mask", []):
             record.outcome, record.reward = Outcome.VOID, float("nan")
             record.fault_kind, record.fault_cause = "render", "the prompt left no room for a single sampled token"

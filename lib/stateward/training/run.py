@@ -130,6 +130,7 @@ def _drive(plan: TrainPlan, node: RayNode) -> None:
             "ray_address": node.address,
             "namespace": f"{NAME}-{os.getpid()}",
             "env": env,
+            "agent_workers": plan.config.train.agent_workers,
             "overrides": [override.render() for override in plan.overrides],
         },
     )

@@ -56,7 +56,7 @@ def carry_over(base: Path, merged: Path) -> list[str]:
     names = sorted(name for name in theirs if name not in ours and name.startswith(UNTRAINED))
     if not names:
         return []
-    tensors = {name: tensor for name, tensor in _tensors(theirs, names)}
+    tensors = dict(_tensors(theirs, names))
     save_file(tensors, merged / _CARRIED, metadata={"format": "pt"})
     weight_map = {name: path.name for name, path in ours.items()} | dict.fromkeys(names, _CARRIED)
     total = sum(path.stat().st_size for path in set(ours.values())) + (merged / _CARRIED).stat().st_size
@@ -78,7 +78,9 @@ def compare(base: Path, merged: Path) -> Comparison:
     if wrong:
         raise SystemFault("bug", f"merged tensors differ from the base's: {_some(wrong)}")
     names = sorted(ours)
-    unchanged, carried, largest, largest_in, changed, parameters = [], [], 0.0, "", 0, 0
+    unchanged: list[str] = []
+    carried: list[str] = []
+    largest, largest_in, changed, parameters = 0.0, "", 0, 0
     for (name, old), (_, new) in zip(_tensors(theirs, names), _tensors(ours, names), strict=True):
         parameters += new.numel()
         if old.shape != new.shape or old.dtype != new.dtype:

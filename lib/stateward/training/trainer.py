@@ -11,11 +11,13 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.workers.rollout.llm_server import LLMServerManager
 
 from stateward.config.load import config_from_dict
 from stateward.errors import StatewardError
 from stateward.training import figures
 from stateward.training.collector import GroupCollector
+from stateward.training.engines import EngineClient
 from stateward.training.groups import StepGroups
 from stateward.training.manager import EpisodeManager, GroupOrder
 from stateward.training.overrides import NAME
@@ -33,9 +35,18 @@ class _NoRewardWorkers:
         self.reward_loop_worker_handles: list[Any] = []
 
 
+class _Engines(LLMServerManager):  # type: ignore[misc]
+    """Verl's engines without its balancer (see `engines`)."""
+
+    async def _init_global_load_balancer(self) -> None:
+        return None
+
+
 @register_trainer(NAME)
 class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
     """One update a step on whole groups of episodes."""
+
+    train_dataloader_it: Any
 
     def __init__(self, config: Any) -> None:
         plan = json.loads(
@@ -45,6 +56,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.paths = TrainPaths(Path(plan["run_dir"]))
         self._logprobs: dict[str, float] = {}
         trainer_base.RewardLoopManager = _NoRewardWorkers
+        trainer_base.LLMServerManager = _Engines
         super().__init__(config)
         # Verl asks for its own mode's name to decide what belongs to asynchronous training.
         self.trainer_mode = "sync"
@@ -63,6 +75,10 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
             stalled=self._stalled,
         )
 
+    def get_llm_client(self) -> EngineClient:
+        engines = self.llm_server_manager
+        return EngineClient(dict(zip(engines.server_addresses, engines.server_handles, strict=True)))
+
     def fit(self, agent_loop_manager: EpisodeManager) -> None:
         self.replay_buffer.manager = agent_loop_manager
         super().fit(agent_loop_manager)
@@ -73,9 +89,10 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
     def _next_task(self) -> str:
         """The next uid of the shuffled pool; the data loader's state is in the checkpoint, so a resume goes on here."""
         for _ in range(2):
-            if self.train_dataloader_it is None:
-                self.train_dataloader_it = iter(self.train_dataloader)
-            row = next(self.train_dataloader_it, None)
+            rows: Any = self.train_dataloader_it
+            if rows is None:
+                rows = self.train_dataloader_it = iter(self.train_dataloader)
+            row = next(rows, None)
             if row is not None:
                 return str(row["extra_info"][0]["task"])
             self.train_dataloader_it = None  # the epoch is over
