@@ -48,11 +48,14 @@ def write_stage(
     shards: int = 1,
     sealed: bool = True,
     first_index: int = 0,
+    probe: dict[str, Any] | None = None,
+    bands: dict[str, Any] | None = None,
     order: Callable[[Iterable[str]], Iterable[str]] = sorted,
 ) -> Path:
     """A probe stage: for each uid a text of p, f and v, one letter a trial. Returns the stage's directory."""
     stage = Stage(run_dir, "probe")
-    stage.begin({}, {"policy": policy, "settings": settings, "trials": trials, "stop_rule": stop_rule})
+    inputs = {"policy": policy, "settings": settings, "trials": trials, "stop_rule": stop_rule}
+    stage.begin({"probe": probe or {}}, {**inputs, **({"bands": bands} if bands else {})})
     uids = list(order(outcomes))
     for shard in range(shards):
         rows = [

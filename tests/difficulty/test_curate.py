@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from stateward.config import Config
+from stateward.config import Config, config_to_dict
 from stateward.difficulty import curate
 from stateward.errors import UserError
 from stateward.store import Stage
@@ -131,6 +131,39 @@ def test_unfinished_probe(config: Config, made: SimpleNamespace, held_out: list[
     assert rows["a.py:open"]["decision"] == "drop"
     assert "2 valid trials; at least 3" in rows["a.py:open"]["reasons"][-1]
     assert rows["a.py:unprobed"]["reasons"] == ["not probed"]
+
+
+def test_a_probe_that_stopped_for_other_bands(
+    config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path
+) -> None:
+    stage = made.stage(tmp_path / "run", {"a.py:half": "pf"}, bands=config_to_dict(config.curate.bands))
+    config.curate.bands.keep = ["difficult", "intermediate"]
+    with pytest.raises(UserError) as error:
+        curate.run(config, [stage], tasks=tasks_of(made, ["a.py:half"]), benchmark=held_out)
+    assert "the probe stopped early for other bands" in str(error.value)
+    assert "keep=['difficult', 'intermediate', 'frequently']" in str(error.value)
+
+
+def test_bounded_probe_is_read_with_its_own_error(
+    config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path
+) -> None:
+    """The stage's manifest says which rule stopped it; the configuration at hand may have moved on."""
+    stage = made.stage(
+        tmp_path / "run", {"a.py:x": "pppp", "a.py:y": "pf"}, trials=16, stop_rule="bounded", probe={"bounded_error": 0.2}
+    )
+    pool = curate.run(config, [stage], tasks=tasks_of(made, ["a.py:x", "a.py:y"]), benchmark=held_out)
+    row = rows_of(pool)["a.py:x"]
+    assert (row["basis"], row["decision"], row["planned"]) == ("bounded", "drop", 16)
+    assert "bounded chance" in row["reasons"][0]
+
+
+def test_a_manifest_that_is_none(config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path) -> None:
+    stage = made.stage(tmp_path / "run", {"a.py:half": "pf"})
+    (stage / "manifest.json").write_text('{"inputs": {"trials": "many"}}')
+    with pytest.raises(UserError, match="not the manifest of a sampling stage"):
+        curate.run(config, [stage], tasks=tasks_of(made, ["a.py:half"]), benchmark=held_out)
+    (stage / "manifest.json").unlink()
+    assert rows_of(curate.run(config, [stage], tasks=tasks_of(made, ["a.py:half"]), benchmark=held_out))
 
 
 def test_several_runs_add_up(config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def run(
     filters = Filters(domains={t.uid: t.domain for t in tasks}, excluded=excluded, reference=reference)
     decisions = select(config, counts, filters)
     if not unfinished:
-        refuse_unfinished(decisions)
+        refuse_unfinished(decisions, counts, config)
     _refuse_empty(decisions, counts)
     taken = {d.uid for d in decisions if d.decision == TRAIN}
     prints = [TaskPrint.of(t) for t in tasks if t.uid in taken]

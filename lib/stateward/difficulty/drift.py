@@ -142,7 +142,7 @@ def reprobe(
         )
     after = select(config, counts, Filters(domains={uid: row["domain"] for uid, row in before.items()}))
     if not unfinished:
-        refuse_unfinished(after)
+        refuse_unfinished(after, counts, config)
     name = label or counts.policy or counts.sources[0].sha256[:12]
     if "/" in name or name.startswith("."):
         raise UserError(f"label {name!r} cannot name a folder", do="use a plain word such as step50")

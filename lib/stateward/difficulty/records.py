@@ -77,18 +77,20 @@ def _only(column: Column, uids: Column, stage: Path, name: str, why: str, what: 
 
 
 def _plan(stage: Path) -> dict[str, Any]:
-    """What the stage's manifest says of its plan: trials, stop_rule, bands. Empty if there is no manifest."""
+    """What the stage's manifest says of its plan: trials, stop_rule, bands, bounded_error, population.
+
+    Empty if there is no manifest; a key is absent where the manifest does not have it.
+    """
     file = stage / "manifest.json"
     try:
-        inputs = json.loads(file.read_text(encoding="utf-8"))["inputs"]
-        trials = inputs["trials"]
+        manifest = json.loads(file.read_text(encoding="utf-8"))
+        inputs, probe = manifest["inputs"], manifest.get("config", {}).get("probe", {})
+        plan = {"trials": int(inputs["trials"]), "stop_rule": str(inputs["stop_rule"])}
+        plan |= {"bands": inputs["bands"]} if "bands" in inputs else {}
+        return plan | {key: probe[key] for key in ("bounded_error", "population") if key in probe}
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file} is not the manifest of a sampling stage", repr(error), "restore it, or remove it"
         ) from error
-    plan = {"trials": int(trials), "stop_rule": str(inputs.get("stop_rule", "fixed"))}
-    if "bands" in inputs:
-        plan["bands"] = inputs["bands"]
-    return plan

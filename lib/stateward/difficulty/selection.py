@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stateward.config import Config, ReferenceConfig
+from stateward.config import Config, ReferenceConfig, config_to_dict
 from stateward.difficulty.bands import Bands
 from stateward.difficulty.counts import Counts, TaskCounts
 from stateward.difficulty.decide import DROP, Decision, Estimator, decide
@@ -40,8 +40,8 @@ def select(config: Config, counts: Counts, filters: Filters) -> list[Decision]:
     estimator = Estimator(
         bands=Bands.from_config(config.curate.bands),
         rule=str(counts.plan.get("stop_rule", "kept")),
-        bounded_error=config.probe.bounded_error,
-        population=tuple(config.probe.population),
+        bounded_error=counts.plan.get("bounded_error", config.probe.bounded_error),
+        population=tuple(counts.plan.get("population", config.probe.population)),
     )
     tasks = dict(counts.tasks)
     for uid in filters.domains or {}:
@@ -77,17 +77,25 @@ def check_reference(reference: Counts, gate: ReferenceConfig) -> None:
             )
 
 
-def refuse_unfinished(decisions: Sequence[Decision]) -> None:
+def refuse_unfinished(decisions: Sequence[Decision], counts: Counts, config: Config) -> None:
     """Raises UserError if planned trials are neither all valid nor made needless by a rule."""
     waiting = [
         d.uid for d in decisions if d.estimate.basis in ("partial", "none") and d.counts.valid < d.counts.planned
     ]
-    if waiting:
+    if not waiting:
+        return
+    bands = counts.plan.get("bands")
+    if bands is not None and bands != config_to_dict(config.curate.bands):
         raise UserError(
-            f"the probe has not ended: {len(waiting)} tasks are undecided, such as {waiting[0]}",
-            "their missing or void trials can still change whether they are kept",
-            "run jobs/probe.py again, or say --unfinished to decide them by the trials they have",
+            f"{len(waiting)} tasks are undecided, such as {waiting[0]}: the probe stopped early for other bands",
+            f"it was run with keep={bands.get('keep')} and bounds={bands.get('bounds')}",
+            "restore curate.bands, probe again for the new ones, or say --unfinished to decide by the trials there are",
         )
+    raise UserError(
+        f"the probe has not ended: {len(waiting)} tasks are undecided, such as {waiting[0]}",
+        "their missing or void trials can still change whether they are kept",
+        "run jobs/probe.py again, or say --unfinished to decide them by the trials they have",
+    )
 
 
 def _gate(decision: Decision, found: TaskCounts | None, gate: ReferenceConfig) -> None:
