@@ -24,6 +24,12 @@ from .conftest import FakeJudge, check
 
 CTYPES = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
+
+def into_every_file(data: str) -> str:
+    """Code that writes bytes into every open file, the line to the grader among them."""
+    return f"import os\nfor fd in range(3, 20):\n    try: os.write(fd, b{data})\n    except OSError: pass\n"
+
+
 #: Body, and what the cause says.
 HOSTILE = {
     "endless loop": ("while True: pass", "time limit of 1 s"),
@@ -42,9 +48,11 @@ HOSTILE = {
     "aborts": ("import os\nos.abort()", "signal 6 (SIGABRT)"),
     "closes every file": ("import os\nos.closerange(0, 1000)", "ended without a verdict"),
     "closes every file and goes on": ("import os\nos.closerange(0, 1000)\nwhile True: pass", "closed its line"),
-    "writes into every file": (
-        "import os\nfor fd in range(3, 20):\n    try: os.write(fd, b'\\0' * 100)\n    except OSError: pass",
-        "wrote into its line",
+    "writes into every file": (into_every_file("'\\0' * 100"), "wrote into its line"),
+    "writes and is gone": (into_every_file("'\\0' * 100") + "os._exit(0)", "wrote into its line"),
+    "begins a long message and is gone": (
+        into_every_file("'\\0\\1\\0\\0' * 9") + "os._exit(0)",
+        "ended without a verdict",
     ),
     "forks": ("import os\nos.fork()", "may not start a process"),
     "starts a program": ("import subprocess\nsubprocess.run(['true'])", "may not start a program"),

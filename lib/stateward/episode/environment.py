@@ -45,7 +45,11 @@ async def open_environment(config: EpisodeConfig) -> AsyncIterator[Environment]:
         sandbox = await stack.enter_async_context(Sandbox(_sandbox_limits(config)))
         grader = await stack.enter_async_context(
             Grader(
-                GradeLimits(deadline_seconds=config.grade.deadline_seconds, memory_mb=config.grade.memory_mb),
+                GradeLimits(
+                    deadline_seconds=config.grade.deadline_seconds,
+                    memory_mb=config.grade.memory_mb,
+                    judge_max_tokens=config.judge.max_tokens,
+                ),
                 judge=judge,
             )
         )

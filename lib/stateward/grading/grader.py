@@ -23,7 +23,6 @@ from stateward.tasks.task import Check
 _COMMAND = ("-P", "-m", "stateward.grading.worker")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
-_JUDGE_TOKENS = 1_024
 _JUDGE_SEED = 0  # the same question gets the same answer where the endpoint honours a seed
 _MAX_ANSWER = 20_000  # characters of a judge's answer that the check sees
 
@@ -152,7 +151,7 @@ class Grader:
             raise SystemFault("judge", "the check asks the judge and none is configured (episode.judge)")
 
         async def one(messages: list[dict[str, Any]]) -> str:
-            sample = await judge.chat(messages, max_tokens=_JUDGE_TOKENS, seed=_JUDGE_SEED)
+            sample = await judge.chat(messages, max_tokens=self.limits.judge_max_tokens, seed=_JUDGE_SEED)
             usage.add(sample.usage)
             text = sample.turn.text.strip() if sample.turn else ""
             if not text:

@@ -16,6 +16,7 @@ class GradeLimits:
         deadline_seconds: wall clock; the time that the judge takes does not count.
         memory_mb: address space above the warm grader's own.
         concurrency: checks under way at a time; one that waits for the judge still counts.
+        judge_max_tokens: of one answer of the judge.
         max_print_bytes: how much of what a check prints is kept.
         max_result_bytes: a check that reports more than this is a fault.
     """
@@ -23,6 +24,7 @@ class GradeLimits:
     deadline_seconds: float = 60.0
     memory_mb: int = 2_048
     concurrency: int = 32
+    judge_max_tokens: int = 1_024
     max_print_bytes: int = 65_536
     max_result_bytes: int = 4_000_000
 

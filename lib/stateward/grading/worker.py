@@ -94,6 +94,8 @@ class Worker:
                         self.wake.recv(_CHUNK)
                     elif key.data.id in self.jobs:
                         self._receive(key.data)
+                        if key.data.cause:
+                            self._kill(key.data, key.data.cause)
                 self._reap()
                 self._enforce_deadlines()
         finally:
@@ -152,22 +154,25 @@ class Worker:
             self.code.popitem(last=False)
         return code
 
-    def _receive(self, job: _Job) -> None:
-        """Take what has arrived from a child; `BlockingIOError` when nothing has."""
-        data = job.channel.recv(_CHUNK)
+    def _receive(self, job: _Job) -> bool:
+        """Take some of what a child has sent. False when there is no more for now, or for good, or no sense in it."""
+        try:
+            data = job.channel.recv(_CHUNK)
+        except BlockingIOError:
+            return False
         if not data:
             self.selector.unregister(job.channel)
             job.channel.close()
             job.ended = job.ended or time.monotonic()
-            return
+            return False
         if len(job.buffer) + len(data) > job.max_result_bytes:
-            self._kill(job, f"the check reported more than {job.max_result_bytes} bytes")
-            return
+            job.cause = f"the check reported more than {job.max_result_bytes} bytes"
+            return False
         try:
             messages = [(header["op"], body) for header, body in job.buffer.feed(data)]
         except (ValueError, KeyError, TypeError, RecursionError):
-            self._kill(job, "the check wrote into its line to the grader")
-            return
+            job.cause = "the check wrote into its line to the grader"
+            return False
         for kind, body in messages:
             if kind == "verdict":
                 job.verdict, job.ended = body, time.monotonic()
@@ -175,6 +180,7 @@ class Worker:
                 job.left -= time.monotonic() - job.resumed
                 job.waiting = True
                 self._send({"op": "judge", "id": job.id}, body)
+        return True
 
     def _answer(self, job: _Job, body: bytes) -> None:
         job.waiting, job.resumed = False, time.monotonic()
@@ -199,11 +205,8 @@ class Worker:
 
     def _finish(self, job: _Job, status: int, usage: resource.struct_rusage) -> None:
         """A child is gone: take its last words, report, forget it."""
-        with contextlib.suppress(BlockingIOError):
-            while job.channel.fileno() >= 0 and not job.cause:
-                self._receive(job)
-        if job.id not in self.jobs:
-            return
+        while job.channel.fileno() >= 0 and not job.cause and self._receive(job):
+            pass
         if job.channel.fileno() >= 0:
             self.selector.unregister(job.channel)
             job.channel.close()
