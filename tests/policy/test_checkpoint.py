@@ -15,7 +15,8 @@ PARSERS = ("qwen3_xml", "qwen3")
 
 
 @pytest.fixture
-def checkpoint(qwen: ModuleType, tmp_path: Path) -> Path:
+def checkpoint(qwen: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "model"
     qwen.tokenizer().save_pretrained(folder)
     (folder / "config.json").write_text('{"model_type": "qwen3", "eos_token_id": 7}')

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stateward.errors import UserError
+from stateward.policy.hashes import hash_files
 
 #: Files besides the weights that change what a policy writes or how it is read.
 _SMALL_FILES = (
@@ -23,7 +24,6 @@ _SMALL_FILES = (
     "tokenizer_config.json",
     "vocab.json",
 )
-_CHUNK = 1 << 20
 
 
 def load_tokenizer(model: Path) -> Any:
@@ -70,7 +70,7 @@ def policy_fingerprint(
 ) -> str:
     """16 hex digits that identify a policy: weights, tokenizer, template and its settings, and parsers.
 
-    Weights are hashed whole (about 1 GB/s); two directories with the same bytes are the same policy wherever they lie.
+    Weights are hashed whole, once (`hash_files`); directories with the same bytes are the same policy anywhere.
 
     Raises:
         UserError: there are no weights.
@@ -84,21 +84,8 @@ def policy_fingerprint(
         )
     small = [model / name for name in _SMALL_FILES if (model / name).is_file()]
     digest = hashlib.sha256()
-    for path in [*weights, *small]:
-        digest.update(f"{path.name}:".encode() + hash_file(path).encode())
+    files = [*weights, *small]
+    for path, content in zip(files, hash_files(files), strict=True):
+        digest.update(f"{path.name}:{content}".encode())
     digest.update(json.dumps([list(parsers), dict(template_kwargs or {})], sort_keys=True).encode())
     return digest.hexdigest()[:16]
-
-
-def hash_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for chunk in _chunks(file):
-            digest.update(chunk)
-    return digest.hexdigest()
-
-
-def _chunks(file: Any) -> Iterable[bytes]:
-    while chunk := file.read(_CHUNK):
-        yield chunk

@@ -10,6 +10,7 @@ import os
 import signal
 import threading
 
+_GRACE_SECONDS = 20.0  # for an orderly end, before the whole process group is killed
 PARENT_PIPE = "STATEWARD_PARENT_PIPE"  # environment variable: number of the inherited file descriptor
 
 
@@ -24,6 +25,9 @@ def _watch(descriptor: int) -> None:
     while os.read(descriptor, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
+    threading.Event().wait(_GRACE_SECONDS)
+    if os.getpgrp() == os.getpid():  # ours alone: the parent starts us as the leader of a new session
+        os.killpg(os.getpid(), signal.SIGKILL)
 
 
 if __name__ == "__main__":
