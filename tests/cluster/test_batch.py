@@ -54,7 +54,7 @@ def test_a_plain_job() -> None:
     assert text == (GOLDEN / "plain.sh").read_text()
 
 
-@pytest.mark.parametrize("name", ["train_q38.sh"])
+@pytest.mark.parametrize("name", ["train_q38.sh", "merge.sh", "evaluate.sh"])
 def test_scripts_are_valid_shell(name: str) -> None:
     subprocess.run(["bash", "-n", str(ROOT / "sbatch" / name)], check=True)
 
