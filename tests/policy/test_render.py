@@ -127,7 +127,9 @@ def test_ledger_decodes_to_the_full_rendering(
     messages = start + [m for turn, observed in turns for m in (turn, *observed)]
     result = audit(renderer, ledger, messages, tools)
     assert result.difference == ""
-    assert result.template_dropped_thinking == (0 if "preserve" in family else expected_drops(start, turns))
+    dropped = 0 if "preserve" in family else expected_drops(start, turns)
+    assert result.template_dropped_thinking == dropped
+    assert ledger.problems["template_dropped_thinking"] == dropped  # counted as it went, without a full rendering
 
 
 @pytest.mark.parametrize("family", list(FAMILIES))

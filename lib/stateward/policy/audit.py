@@ -7,7 +7,6 @@ difference. It costs one full rendering, so it is for the end of an episode, pre
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 from stateward.policy.ledger import Ledger
 from stateward.policy.messages import Message
 from stateward.policy.render import Renderer
-from stateward.policy.template import THINK_END, THINK_START
+from stateward.policy.thinking import THINK_END, THINK_START, split_thinking
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +40,7 @@ def audit(renderer: Renderer, ledger: Ledger, messages: Sequence[Message], tools
     open_turn = ledger.segments[-1].kind != "sample"
     # Through the tokenizer and back, since it may normalise text (Qwen's composes characters).
     full = template.decode(template.encode(template.render(template.prepare(messages), tools, generate=open_turn)))
-    opening = _opening(template.generation_prompt)
-    position, dropped, pending = 0, 0, ""
+    opening, position, dropped, pending = template.opening, 0, 0, ""
     for number, (segment, text) in enumerate(zip(ledger.segments, ledger.texts(template.tokenizer), strict=True)):
         if segment.kind == "sample":
             candidates = [(pending + text, 0), *_without_thinking(pending + text)]
@@ -68,19 +66,14 @@ def audit(renderer: Renderer, ledger: Ledger, messages: Sequence[Message], tools
     return Audit(template_dropped_thinking=dropped, difference=difference)
 
 
-def _opening(generation_prompt: str) -> str:
-    """What the template opens behind the header of an assistant's turn: thinking, left open or closed; or nothing."""
-    at = generation_prompt.find(THINK_START)
-    return "" if at < 0 else generation_prompt[at:]
-
-
 def _without_thinking(turn: str) -> list[tuple[str, int]]:
     """What a template may make of a turn's thinking: an empty block, or nothing; and whether thinking was lost."""
-    block = re.match(re.escape(THINK_START) + r"(.*?)" + re.escape(THINK_END) + r"\n*", turn, re.DOTALL)
-    if block is None:
-        return [(f"{THINK_START}\n\n{THINK_END}\n\n{turn}", 0)]
-    rest, lost = turn[block.end() :], int(bool(block[1].strip()))
-    return [(f"{THINK_START}\n\n{THINK_END}\n\n{rest}", lost), (rest, lost)]
+    split = split_thinking(turn)
+    empty = f"{THINK_START}\n\n{THINK_END}\n\n"
+    if split is None:
+        return [(empty + turn, 0)]
+    thought, rest = split
+    return [(empty + rest, int(bool(thought))), (rest, int(bool(thought)))]
 
 
 def _near(text: str, other: str) -> str:

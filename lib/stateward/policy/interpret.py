@@ -17,7 +17,7 @@ from stateward.errors import UserError, nearest
 from stateward.policy.arguments import inline_refs
 from stateward.policy.calls import CALL_START, read_calls
 from stateward.policy.checkpoint import stop_tokens
-from stateward.policy.template import THINK_END
+from stateward.policy.thinking import THINK_END
 from stateward.policy.turn import Turn
 
 

@@ -37,7 +37,9 @@ class Ledger:
         logprobs: natural logarithms, [T]; 0.0 where the mask is 0, NaN where the sampler gave none.
         segments: a partition of [0, T) in order; the first is the prompt.
         problems: counts of what the renderer noticed: turn_closed (a sample that did not end its turn was closed with
-            the template's end-of-turn token, mask 0).
+            the template's end-of-turn token, mask 0) and template_dropped_thinking (turns whose thinking a full
+            rendering would leave out, while it stays here).
+        thoughts_counted: segments that the latter count has seen.
     """
 
     ids: list[int] = field(default_factory=list)
@@ -45,6 +47,7 @@ class Ledger:
     logprobs: list[float] = field(default_factory=list)
     segments: list[Segment] = field(default_factory=list)
     problems: Counter[str] = field(default_factory=Counter)
+    thoughts_counted: int = 0
     _digest: bytes = b""
 
     def __len__(self) -> int:

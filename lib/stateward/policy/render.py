@@ -14,7 +14,8 @@ from typing import Any
 from stateward.errors import SystemFault, UserError
 from stateward.policy.ledger import Ledger
 from stateward.policy.messages import Message
-from stateward.policy.template import ChatTemplate
+from stateward.policy.template import Anchor, ChatTemplate
+from stateward.policy.thinking import split_thinking
 from stateward.policy.turn import Sample
 
 
@@ -69,7 +70,8 @@ class Renderer:
         """Add what answered the last turn (all its tool results together, or user turns), then the generation prompt.
 
         A sample that did not end its turn is closed first with the template's token (mask 0, counted in
-        `ledger.problems` as ``turn_closed``).
+        `ledger.problems` as ``turn_closed``). Thinking of earlier turns stays in the ledger; where the template would
+        leave it out from now on, that is counted as ``template_dropped_thinking``.
 
         Raises:
             ValueError: there is nothing to add, or the ledger does not end with a sample.
@@ -79,13 +81,15 @@ class Renderer:
             raise ValueError("append_messages needs at least one message")
         if ledger.segments[-1].kind != "sample":
             raise ValueError(f"the ledger ends with a {ledger.segments[-1].kind}; an observation follows a sample")
-        delta = self._delta(messages)
+        anchor, delta = self._delta(messages)
+        if anchor.drops_thinking and (dropped := self._uncounted_thoughts(ledger)):
+            ledger.problems["template_dropped_thinking"] += dropped
         if ledger.ids[-1] != self.end_of_turn:
             ledger.problems["turn_closed"] += 1
             delta = [self.end_of_turn, *delta]
         ledger.append("observation", delta)
 
-    def _delta(self, messages: Sequence[Message]) -> list[int]:
+    def _delta(self, messages: Sequence[Message]) -> tuple[Anchor, list[int]]:
         kind = "tool" if messages[0]["role"] == "tool" else "user"
         anchors = self.template.anchors[kind]
         try:
@@ -94,11 +98,18 @@ class Renderer:
             raise SystemFault("render", str(error)) from error
         ids = self.template.encode(text)
         for anchor in anchors:
-            if ids[: len(anchor)] == anchor:
-                return ids[len(anchor) :]
+            if ids[: len(anchor.ids)] == anchor.ids:
+                return anchor, ids[len(anchor.ids) :]
         raise SystemFault(
             "render",
             "the template rewrote the anchor in front of an observation\n"
-            + self.template.difference(anchors[0], ids)
+            + self.template.difference(anchors[0].ids, ids)
             + "\n  do: use a template that renders every message the same wherever it stands",
         )
+
+    def _uncounted_thoughts(self, ledger: Ledger) -> int:
+        """Sampled turns with thinking that a full rendering drops from here on; each is counted once."""
+        fresh, ledger.thoughts_counted = ledger.segments[ledger.thoughts_counted :], len(ledger.segments)
+        turns = [self.template.decode(ledger.ids[s.start : s.end]) for s in fresh if s.kind == "sample"]
+        split = [split_thinking(self.template.opening + turn) for turn in turns]
+        return sum(1 for parts in split if parts and parts[0])

@@ -7,21 +7,17 @@ second system message. `ChatTemplate` finds out by rendering short probe convers
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from stateward.errors import UserError
 from stateward.outcome import fingerprint
 from stateward.policy.messages import Message, for_template, merge_systems
-
-THINK_START, THINK_END = "<think>", "</think>"
-
-#: A thinking block with the blank lines that Qwen templates write around it.
-_THINKING = re.compile(re.escape(THINK_START) + r".*?" + re.escape(THINK_END) + r"\n*", re.DOTALL)
+from stateward.policy.thinking import THINK_START, without_thinking
 
 #: An assistant's text in probe conversations; letters and digits only, so that no template trims or escapes it.
-_SENTINEL = "anchor7f3a"
+_SENTINEL, _THOUGHT = "anchor7f3a", "thought7f3a"
 _CALL = {"id": "call_anchor", "type": "function", "function": {"name": "anchor", "arguments": {"key": "value"}}}
 _USER: Message = {"role": "user", "content": "question7f3a"}
 _SAID: Message = {"role": "assistant", "content": _SENTINEL}
@@ -31,6 +27,17 @@ _MORE: Message = {"role": "user", "content": "more7f3a"}
 #: A user message that templates take for tool results, not for a question.
 _WRAPPED: Message = {"role": "user", "content": "<tool_response>\nmore7f3a\n</tool_response>"}
 _SYSTEM: Message = {"role": "system", "content": "system7f3a"}
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """One way in which the template renders the anchor conversation in front of an observation.
+
+    `drops_thinking` says that with this observation the template leaves out the thinking of the turns before it.
+    """
+
+    ids: list[int]
+    drops_thinking: bool
 
 
 class ChatTemplate:
@@ -60,7 +67,8 @@ class ChatTemplate:
         self.end_of_turn, self.end_of_turn_text = self._find_end_of_turn()
         self.generation_prompt = self._find_generation_prompt()
         self.merges_systems = not self._takes_two_systems()
-        self.anchors = {kind: self._anchor_ids(kind) for kind in ("user", "tool")}  # token ids in front of a delta
+        self.shows_thinking = self._shows_thinking()
+        self.anchors = {kind: self._find_anchors(kind) for kind in ("user", "tool")}
         self.require_extendable([], [])
 
     def render(
@@ -102,7 +110,13 @@ class ChatTemplate:
 
     def anchor(self, kind: str) -> list[Message]:
         """The fixed conversation behind which an observation is rendered; `kind` is ``tool`` or ``user``."""
-        return [_USER, _CALLED if kind == "tool" else _SAID]
+        return [_USER, {**(_CALLED if kind == "tool" else _SAID), "reasoning_content": _THOUGHT}]
+
+    @property
+    def opening(self) -> str:
+        """What the generation prompt opens behind the header of the turn: thinking, left open or closed; or nothing."""
+        at = self.generation_prompt.find(THINK_START)
+        return "" if at < 0 else self.generation_prompt[at:]
 
     def require_extendable(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]]) -> None:
         """Refuse a template under which a conversation like this one changes its past, checked once per set of tools.
@@ -198,22 +212,19 @@ class ChatTemplate:
             return False
         return _SYSTEM["content"] in text and second["content"] in text
 
-    def _anchor_ids(self, kind: str) -> list[list[int]]:
-        """What the anchor is rendered as: a template may show thinking in it only until a question follows."""
-        following = [[_RESULT], [_RESULT, _MORE]] if kind == "tool" else [[_MORE], [_WRAPPED]]
-        found: list[list[int]] = []
-        for observation in following:
+    def _find_anchors(self, kind: str) -> list[Anchor]:
+        """Before tool results and before a question: a template may show thinking only until a question follows."""
+        found: list[Anchor] = []
+        for observation in ([_RESULT], [_RESULT, _MORE]) if kind == "tool" else ([_MORE], [_WRAPPED]):
             text = self.render([*self.anchor(kind), *observation])
             end = text.index(self.end_of_turn_text, text.rindex(_SENTINEL)) + len(self.end_of_turn_text)
-            ids = self.encode(text[:end])
-            if ids not in found:
-                found.append(ids)
+            anchor = Anchor(self.encode(text[:end]), drops_thinking=self.shows_thinking and _THOUGHT not in text[:end])
+            if anchor not in found:
+                found.append(anchor)
         return found
 
-
-def without_thinking(text: str) -> str:
-    """`text` without its thinking blocks."""
-    return _THINKING.sub("", text)
+    def _shows_thinking(self) -> bool:
+        return _THOUGHT in self.render([_USER, {**_SAID, "reasoning_content": _THOUGHT}], generate=False)
 
 
 def first_difference(a: Sequence[int], b: Sequence[int]) -> int:

@@ -1,12 +1,16 @@
-"""Counting reasoning tokens by the ids of the thinking marks."""
+"""Thinking in a turn: its marks, what stands between them, and how many tokens it took."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stateward.policy.template import THINK_END, THINK_START
+THINK_START, THINK_END = "<think>", "</think>"
+
+#: A thinking block with the blank lines that Qwen templates write behind it.
+_BLOCK = re.compile(re.escape(THINK_START) + r"(.*?)" + re.escape(THINK_END) + r"\n*", re.DOTALL)
 
 _LOOK_BACK = 16  # tokens of the prompt that can hold the opening of the turn under way
 
@@ -37,3 +41,14 @@ class ThinkingMarks:
         marks = [token for token in prompt_ids[-_LOOK_BACK:] if token in (self.start, self.end)]
         opened = own or (bool(marks) and marks[-1] == self.start)
         return len(ids) - own if opened else 0
+
+
+def without_thinking(text: str) -> str:
+    """`text` without its thinking blocks."""
+    return _BLOCK.sub("", text)
+
+
+def split_thinking(turn: str) -> tuple[str, str] | None:
+    """A turn that begins with a thinking block as (what was thought, stripped; the rest), otherwise None."""
+    block = _BLOCK.match(turn)
+    return None if block is None else (block[1].strip(), turn[block.end() :])
