@@ -39,7 +39,13 @@ def episode(uid: str, index: int, outcome: str, *, domain: str = "shop", policy:
                 "role": "assistant",
                 "reasoning_content": "They want an order.",
                 "content": "",
-                "tool_calls": [{"id": "c1", "function": {"name": "order", "arguments": {"item": index, "n": 2}}}],
+                "tool_calls": [
+                    {
+                        "id": "c1",
+                        "type": "function",
+                        "function": {"name": "order", "arguments": {"item": index, "n": 2}},
+                    }
+                ],
             },
             {"role": "tool", "tool_call_id": "c1", "name": "order", "content": '{"status": "ok"}'},
             {"role": "assistant", "content": "Done."},

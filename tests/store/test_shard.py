@@ -213,3 +213,15 @@ def test_empty_places(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         seal(tmp_path / "none.jsonl", tmp_path / "b.h5")
     assert sorted(os.listdir(tmp_path)) == ["a.h5"]
+
+
+def test_values_that_json_libraries_disagree_on(tmp_path: Path, make_record: Any) -> None:
+    """Integers beyond 64 bits and half a surrogate pair come back as they were, from journal and from shard."""
+    odd = make_record(final_state={"db": {"big": 2**70, "small": -(2**63)}}, messages=[{"content": "a\ud83d b"}])
+    write(tmp_path / "a.jsonl", odd)
+    for _ in range(2):
+        (found,) = read_records(tmp_path)
+        assert found.final_state == odd.final_state
+        assert found.messages == odd.messages
+        if (tmp_path / "a.jsonl").exists():
+            seal(tmp_path / "a.jsonl", tmp_path / "a.h5")

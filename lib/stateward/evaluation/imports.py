@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import multiprocessing
 import os
@@ -28,7 +29,7 @@ _SHAPE = (KeyError, TypeError, AttributeError, ValueError)
 
 @dataclass(frozen=True, kw_only=True)
 class Imported:
-    """What an import took in: lines, tasks, voids among them, and lines that were skipped because they were asked to be."""
+    """What an import took in: lines, tasks, voids; `skipped` is 1 if a broken last line was left out."""
 
     lines: int
     tasks: int
@@ -72,7 +73,7 @@ def import_results(run_dir: Path, label: str, file: Path, *, salvage: bool = Fal
     bounds = [len(lines) * i // parts for i in range(parts + 1)]
     jobs = [
         (str(file), lines[a:b], str(stage.shards / f"{n:04}-00.h5"), policy, settings)
-        for n, (a, b) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for n, (a, b) in enumerate(itertools.pairwise(bounds))
     ]
     stage.shards.mkdir(parents=True, exist_ok=True)
     try:
@@ -121,28 +122,26 @@ def export_csv(records: Records, file: Path) -> int:
 
 
 def _scan(file: Path, salvage: bool) -> tuple[list[_Line], int]:
-    """Every line's place and trial index. Only the last line may be broken, and only if `salvage`."""
+    """Every line's place and trial index, and how many were skipped. Only the last may be, and only if `salvage`."""
     seen: Counter[bytes] = Counter()
     lines: list[_Line] = []
-    start = 0
-    skipped = 0
+    start = number = 0
+    last = b""
     with open(file, "rb") as source:
         for number, line in enumerate(source, 1):
             if line.strip():
-                uid = _uid(line)
-                if not line.endswith(b"\n") or uid is None:
-                    try:
-                        uid = orjson.dumps(orjson.loads(line)["uid"])
-                    except _SHAPE as error:
-                        last = source.read(1) == b""
-                        if not (salvage and last):
-                            raise _broken(file, number, error, last) from None
-                        skipped = 1
-                        break
+                uid = _uid(line) or _parsed_uid(file, number, line, salvage)
                 lines.append(_Line(start=start, size=len(line), index=seen[uid]))
                 seen[uid] += 1
+                last = line
             start += len(line)
-    return lines, skipped
+    try:
+        orjson.loads(last or b"{}")
+    except orjson.JSONDecodeError as error:
+        if not salvage:
+            raise _broken(file, number, error, last=True) from None
+        return lines[:-1], 1
+    return lines, 0
 
 
 def _uid(line: bytes) -> bytes | None:
@@ -152,6 +151,15 @@ def _uid(line: bytes) -> bytes | None:
     end = line.find(b'"', 8)
     text = line[7 : end + 1]
     return None if b"\\" in text else text
+
+
+def _parsed_uid(file: Path, number: int, line: bytes, salvage: bool) -> bytes:
+    try:
+        return orjson.dumps(orjson.loads(line)["uid"])
+    except _SHAPE as error:
+        if salvage and not line.endswith(b"\n"):
+            return b""  # the last line; left out below
+        raise _broken(file, number, error, last=not line.endswith(b"\n")) from None
 
 
 def _broken(file: Path, number: int, error: Exception, last: bool) -> UserError:

@@ -192,7 +192,7 @@ def _messages_in(rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         if kind == "Text" and row["role"] == "assistant":
             tag = (row.get("metadata") or {}).get("tag", "text")
             slot = "reasoning_content" if tag == "think" else "content"
-            begun = turn is not None and (turn.get("tool_calls") or turn["content"] or slot in turn and turn[slot])
+            begun = turn is not None and (turn.get("tool_calls") or turn["content"] or (slot in turn and turn[slot]))
             if turn is None or begun or tag == "direct":
                 if turn is not None:
                     yield turn

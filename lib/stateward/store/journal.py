@@ -31,8 +31,16 @@ _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 def encode_line(row: dict[str, Any]) -> bytes:
     """One journal line, newline included. Raises TypeError or ValueError on a row that is not JSON (NaN included)."""
-    body = json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    body = json_bytes(row)
     return b'{"crc":"%08x","row":%s}\n' % (zlib.crc32(body), body)
+
+
+def json_bytes(row: dict[str, Any]) -> bytes:
+    """Compact JSON in UTF-8. Half a surrogate pair, which a tool or a model may well write, is kept as an escape."""
+    try:
+        return json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(row, separators=(",", ":"), allow_nan=False).encode()
 
 
 def line_body(line: bytes) -> bytes | None:

@@ -27,8 +27,9 @@ os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")  # read by the HDF5 libr
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
-from stateward.store.journal import Journal, fsync_directory, read_journal
+from stateward.store.journal import Journal, fsync_directory, json_bytes, read_journal
 
 Column = npt.NDArray[Any]
 
@@ -152,7 +153,7 @@ def write_shard(path: Path, rows: Iterator[dict[str, Any]], *, level: int = 6) -
 
         for row in rows:
             values.append(row_columns(row))
-            packed = zlib.compress(json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode(), level)
+            packed = zlib.compress(_fast_json(row), level)
             pending += packed
             ends.append(written + len(pending))
             crcs.append(zlib.crc32(packed))
@@ -212,6 +213,13 @@ def open_shard(shard: Path) -> Any:
         file.close()
         raise OSError(f"{shard}: shard format {found!r}; this version reads format {FORMAT}")
     return file
+
+
+def _fast_json(row: dict[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(row)
+    except TypeError:  # an integer of more than 64 bits, or half a surrogate pair
+        return json_bytes(row)
 
 
 def _bodies(journal: Path, shard: Path) -> Iterator[dict[str, Any]]:
