@@ -32,6 +32,7 @@ FAULT_KINDS: dict[str, str] = {
     "grader": "the check crashed, was killed or passed its time limit",
     "render": "the conversation could not be rendered for this checkpoint",
     "deadline": "the episode passed its wall-clock limit",
+    "training": "the trainer stopped before its last step",
     "cluster": "a node, a job or a service of the allocation failed",
     "bug": "an unexpected exception inside stateward",
 }

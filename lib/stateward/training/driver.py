@@ -14,9 +14,9 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from stateward.cluster.processes import die_with_parent
 from stateward.errors import StatewardError
 from stateward.store.stage import write_json
-from stateward.cluster.processes import die_with_parent
 
 RESULT = "driver_result.json"
 

@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from stateward.cluster.services.vllm_metadata import metadata_environment
 from stateward.config import Config, config_to_dict
 from stateward.errors import SystemFault, UserError
 from stateward.store import Stage
@@ -107,7 +108,7 @@ def _run_verl_merger(config: Config, paths: TrainPaths, checkpoint: Path, target
     log = paths.logs / "merge.log"
     command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
     command += ["--local_dir", str(checkpoint / "actor"), "--target_dir", str(target)]
-    env = {**os.environ, **worker_environment(config, paths)}
+    env = {**os.environ, **worker_environment(config, paths), **metadata_environment(paths.plan)}
     with open(log, "wb") as out:
         merger = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env)
     if merger.returncode:

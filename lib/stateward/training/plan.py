@@ -57,7 +57,7 @@ def plan_training(config: Config, run_dir: Path | str, model: Path) -> TrainPlan
 
 
 def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
-    """What every process of the run gets in its environment."""
+    """What every process of the run gets in its environment, besides what `run` must write files for."""
     env = {
         "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
         "HF_HUB_OFFLINE": "1",

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
@@ -74,7 +73,7 @@ def private_ray(
         f"--ray-client-server-port={_free_port()}",
     ]
     spec = folder / "keeper.json"
-    spec.write_text(json.dumps({"command": command}))
+    spec.write_text(json.dumps({"command": command, "folder": str(folder), "logs": str(logs)}))
     keeper = subprocess.Popen(
         [sys.executable, "-m", "stateward.training.ray_keeper", str(spec)],
         stdin=subprocess.PIPE,
@@ -88,13 +87,11 @@ def private_ray(
     try:
         answer = keeper.stdout.readline().strip()
         if answer != "ready":
-            raise SystemFault("sampler", f"the private Ray did not start: {answer or 'its keeper ended'}")
+            raise SystemFault("cluster", f"the private Ray did not start: {answer or 'its keeper ended'}")
         yield RayNode(address=f"{_LOOPBACK}:{port}", env=access)
     finally:
         keeper.stdin.close()
         keeper.wait()
-        _keep_logs(folder, logs)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 #: No idle workers in advance, each of which would import Ray for nothing; no metrics for a dashboard that is off.
@@ -124,14 +121,3 @@ def _free_port() -> int:
         probe.bind((_LOOPBACK, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _keep_logs(folder: Path, logs: Path) -> None:
-    """Copy what Ray wrote about its daemons and workers; the session's other files are of no use afterwards."""
-    source = folder / "session_latest" / "logs"
-    if not source.is_dir():
-        return
-    logs.mkdir(parents=True, exist_ok=True)
-    for file in source.iterdir():
-        if file.is_file() and file.stat().st_size:
-            shutil.copyfile(file, logs / file.name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stateward.cluster.services.vllm_metadata import metadata_environment
 from stateward.config import Config, config_to_dict
 from stateward.episode import settings_of, tasks_fingerprint
 from stateward.errors import SystemFault, UserError
@@ -76,7 +77,7 @@ def _finished(plan: TrainPlan, target: int) -> Path:
     step = verify.step_of(latest) if latest else None
     if latest is None or step != target:
         raise SystemFault(
-            "bug", f"training ended at step {step or 0} of {target} without an error; logs: {plan.paths.logs}"
+            "training", f"the trainer ended at step {step or 0} of {target} without an error; logs: {plan.paths.logs}"
         )
     return latest
 
@@ -105,6 +106,11 @@ def _write_plan(plan: TrainPlan, policy_id: str, pool: Sequence[Task]) -> None:
     paths.overrides.write_text("\n".join(lines) + "\n")
 
 
+def _environment(plan: TrainPlan) -> dict[str, str]:
+    env = worker_environment(plan.config, plan.paths)
+    return env | metadata_environment(plan.paths.plan) if plan.config.train.device == "cpu" else env
+
+
 def _local_ray(plan: TrainPlan) -> Any:
     if plan.layout.nodes != 1:
         raise UserError(
@@ -116,13 +122,13 @@ def _local_ray(plan: TrainPlan) -> Any:
         slots=plan.layout.devices_per_node,
         cpus=_CPUS_A_SLOT * plan.layout.devices_per_node + _SPARE_CPUS,
         object_store_mb=256,
-        env=worker_environment(plan.config, plan.paths),
+        env=_environment(plan),
         logs=plan.paths.logs / "ray",
     )
 
 
 def _drive(plan: TrainPlan, node: RayNode) -> None:
-    env = worker_environment(plan.config, plan.paths)
+    env = _environment(plan)
     paths = plan.paths
     write_json(
         paths.driver_spec,
@@ -154,4 +160,4 @@ def _drive(plan: TrainPlan, node: RayNode) -> None:
     if code == 0:
         return
     told = json.loads(result_file.read_text())["error"] if result_file.is_file() else f"its driver ended with {code}"
-    raise SystemFault("bug", f"training stopped: {told}\n  logs: {log} and {paths.logs / 'ray'}")
+    raise SystemFault("training", f"{told}\n  logs: {log} and {paths.logs / 'ray'}")

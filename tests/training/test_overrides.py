@@ -1,0 +1,139 @@
+"""What Verl is told: golden files, the installed Verl's own schema, and a dry run that imports nothing heavy."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stateward.config import Config, load_config
+from stateward.errors import UserError
+from stateward.training.overrides import Override, verl_overrides
+from stateward.training.plan import plan_training
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = Path(__file__).parent / "golden"
+CONFIGS = ["q38_full", "q36_27b_lora", "q35_9b_lora", "practice"]
+
+
+def config_of(name: str, *overrides: str) -> Config:
+    return load_config(ROOT / "configs" / f"{name}.yaml", overrides)
+
+
+def rendered(config: Config) -> list[str]:
+    plan = plan_training(config, "/golden", Path("/models/base"))
+    return [override.render() for override in plan.overrides]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_golden(name: str, request: pytest.FixtureRequest) -> None:
+    path = GOLDEN / f"{name}.txt"
+    text = "\n".join(rendered(config_of(name))) + "\n"
+    assert path.read_text() == text, f"to accept: python {__file__} (then read the diff)"
+
+
+def test_every_override_has_a_reason_and_stands_once() -> None:
+    plan = plan_training(config_of("q38_full"), "/golden", Path("/m"))
+    keys = [override.key.lstrip("+") for override in plan.overrides]
+    assert len(keys) == len(set(keys))
+    assert all(override.reason for override in plan.overrides)
+
+
+def verl_schema() -> Any:
+    """Verl's default configuration, composed from its YAML files without importing Verl."""
+    from hydra import compose, initialize_config_dir
+
+    spec = importlib.util.find_spec("verl")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("Verl is not installed")
+    folder = Path(spec.submodule_search_locations[0]) / "trainer" / "config"
+    with initialize_config_dir(str(folder), version_base=None):
+        yield lambda overrides: compose("ppo_trainer", overrides=overrides)
+
+
+@pytest.fixture(name="compose")
+def _compose() -> Any:
+    yield from verl_schema()
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_installed_verl_takes_every_override(name: str, compose: Any) -> None:
+    from omegaconf import OmegaConf
+
+    plan = plan_training(config_of(name), "/golden", Path("/models/base"))
+    config = compose([override.render() for override in plan.overrides])
+    for override in plan.overrides:
+        value = OmegaConf.select(config, override.key.lstrip("+"))
+        value = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+        assert value == override.value, override.key
+
+
+def test_a_key_that_verl_does_not_have_is_refused(compose: Any) -> None:
+    from hydra.errors import ConfigCompositionException
+
+    with pytest.raises(ConfigCompositionException):
+        compose([*rendered(config_of("practice")), "trainer.no_such_key=1"])
+
+
+def test_raw_overrides_come_last_and_replace_ours() -> None:
+    config = config_of("practice")
+    config.train.verl = {"actor_rollout_ref.actor.optim.lr": 0.5, "+trainer.note": "it's new"}
+    lines = rendered(config)
+    assert lines[-2:] == ["actor_rollout_ref.actor.optim.lr=0.5", "+trainer.note='it\\'s new'"]
+    assert sum(line.startswith("actor_rollout_ref.actor.optim.lr=") for line in lines) == 1
+
+
+def test_raw_overrides_may_not_touch_what_this_suite_depends_on() -> None:
+    config = config_of("practice")
+    config.train.verl = {"actor_rollout_ref.rollout.n": 4}
+    with pytest.raises(UserError, match=r"rollout\.n"):
+        rendered(config)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, True, 3, 1e-6, 0.0, "", "plain/path-1.x", "a b", "it's", "x=1,y={z}", "true", "1e5", "$x", [1, "a,b"], {"a": [True]}],
+)
+def test_values_survive_hydras_grammar(value: Any) -> None:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    parsed = OverridesParser.create().parse_override(Override("+key", value, "").render())
+    found = parsed.value()
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_logprobs_are_raw_only_where_that_can_be_compared() -> None:
+    key = "actor_rollout_ref.rollout.logprobs_mode="
+    assert any(line.startswith(key) for line in rendered(config_of("practice")))
+    assert not any(line.startswith(key) for line in rendered(config_of("practice", "sampling.temperature=0.7")))
+
+
+def test_dry_run_imports_nothing_heavy() -> None:
+    code = (
+        "import runpy, sys\n"
+        "sys.argv = ['jobs/train.py', '--config', 'configs/q38_full.yaml', '--dry-run']\n"
+        "try:\n    runpy.run_path('jobs/train.py', run_name='__main__')\n"
+        "except SystemExit as end:\n    assert end.code == 0, end.code\n"
+        "heavy = {'torch', 'ray', 'verl', 'vllm', 'transformers', 'pyarrow', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "24" in done.stdout
+    assert "actor_rollout_ref.rollout.tensor_model_parallel_size=4" in done.stdout
+    assert verl_overrides.__doc__
+
+
+def write_golden() -> None:
+    GOLDEN.mkdir(exist_ok=True)
+    for name in CONFIGS:
+        (GOLDEN / f"{name}.txt").write_text("\n".join(rendered(config_of(name))) + "\n")
+
+
+if __name__ == "__main__":
+    write_golden()
