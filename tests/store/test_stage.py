@@ -19,7 +19,8 @@ def test_a_stage_from_start_to_marker(tmp_path: Path, monkeypatch: Any) -> None:
     assert stage.manifest == {}
     assert not stage.is_done(inputs)
     stage.begin({"name": "x"}, inputs)
-    stage.record_worker(gpus=8)
+    with stage.record_worker(gpus=8) as worker:
+        assert "ended" not in json.loads(worker.path.read_text()), "a killed worker leaves a start without an end"
     stage.begin({"name": "x"}, inputs)  # continued
     assert not stage.is_done(inputs)
     assert stage.shards.is_dir()
@@ -30,6 +31,7 @@ def test_a_stage_from_start_to_marker(tmp_path: Path, monkeypatch: Any) -> None:
     assert len(m["starts"]) == 2
     assert m["starts"][0]["slurm"]["SLURM_JOB_ID"] == "77"
     assert m["workers"][0]["gpus"] == 8
+    assert m["workers"][0]["ended"] >= m["workers"][0]["time"]
     assert m["workers"][0]["slurm"]["SLURM_ARRAY_TASK_ID"] == "7"
     assert m["episodes"] == 3
     assert m["config"] == {"name": "x"}

@@ -13,10 +13,12 @@ from stateward.errors import UserError
 from stateward.evaluation.comparability import conditions, conditions_fingerprint, differences, require_comparable
 from stateward.evaluation.comparison import changes, transitions
 from stateward.evaluation.costs import PriceList, run_costs
+from stateward.evaluation.counts import Counts
 from stateward.evaluation.metrics import headline_ks, task_table
 from stateward.evaluation.run import Run, domain_figures, success_figures
+from stateward.evaluation.seeds import seed_level
 from stateward.evaluation.sentences import comparison_sentences
-from stateward.evaluation.summary import Comparison, RunSummary
+from stateward.evaluation.summary import Comparison, RunSummary, SeedGroup
 from stateward.evaluation.usage import finish_reasons, token_totals, usage_figures, void_kinds
 
 
@@ -96,8 +98,7 @@ def compare(
     except UserError as error:
         comparison.refused = str(error)
         return comparison
-    order = np.array([tuned.plan.uids.index(uid) for uid in base.plan.uids], np.int64)
-    after = tuned.counts.take(order)
+    after = _in_order_of(base, tuned)
     comparison.changes = changes(base.counts, after, resamples=resamples, seed=seed)
     comparison.transitions = transitions(base.counts, after)
     a, b = (s.costs for s in summaries)
@@ -106,6 +107,29 @@ def compare(
         comparison.cost_changes[name] = new / old - 1 if old else math.nan
     comparison.sentences = list(comparison_sentences(comparison, summaries, seeds=seeds))
     return comparison
+
+
+def compare_seeds(base: Run, group: Sequence[Run], *, resamples: int, seed: int) -> SeedGroup:
+    """The training seeds of one method against the baseline; all are scored and comparable, over the same tasks."""
+    ks = headline_ks(base.counts.trials)
+    before = task_table(base.counts, ks)
+    tables = [task_table(_in_order_of(base, run), ks).values - before.values for run in group]
+    found = seed_level(np.stack(tables), resamples=resamples, seed=seed)
+    return SeedGroup(
+        base=base.label,
+        method=group_of(group[0].label),
+        labels=[run.label for run in group],
+        changes=dict(zip(before.names, found, strict=True)),
+        per_seed={
+            run.label: dict(zip(before.names, table.mean(axis=0).tolist(), strict=True))
+            for run, table in zip(group, tables, strict=True)
+        },
+    )
+
+
+def _in_order_of(base: Run, run: Run) -> Counts:
+    at = {uid: i for i, uid in enumerate(run.plan.uids)}
+    return run.counts.take(np.array([at[uid] for uid in base.plan.uids], np.int64))
 
 
 def group_of(label: str) -> str:

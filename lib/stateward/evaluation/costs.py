@@ -62,9 +62,9 @@ def load_prices(path: Path) -> PriceList:
     for name, row in (node.get("models") or {}).items():
         _only(path, f"models.{name}", row, {"input", "cached", "output", "source"})
         models[str(name)] = Price(
-            input=_number(path, name, row, "input"),
-            cached=_number(path, name, row, "cached"),
-            output=_number(path, name, row, "output"),
+            input=_number(path, f"models.{name}", row, "input"),
+            cached=_number(path, f"models.{name}", row, "cached"),
+            output=_number(path, f"models.{name}", row, "output"),
         )
     hours = {str(k): _number(path, "gpu_hour", node["gpu_hour"], k) for k in node.get("gpu_hour") or {}}
     return PriceList(models=models, gpu_hour=hours)

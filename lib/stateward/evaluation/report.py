@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -10,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from stateward.errors import UserError, nearest
-from stateward.evaluation.assess import compare, group_of, per_task, summarize
+from stateward.evaluation.assess import compare, compare_seeds, group_of, per_task, summarize
+from stateward.evaluation.campaign_costs import StageCost, campaign_costs
 from stateward.evaluation.charts import standalone
 from stateward.evaluation.costs import load_prices
 from stateward.evaluation.plots import run_charts, training_charts
 from stateward.evaluation.run import Run, load_runs
-from stateward.evaluation.summary import Comparison, RunSummary, plain
+from stateward.evaluation.summary import Comparison, RunSummary, SeedGroup, plain
 from stateward.evaluation.tables import (
     TextTable,
     changes_table,
+    costs_table,
     domains_table,
+    finish_table,
     headline,
     metrics_table,
     runs_table,
+    seeds_table,
     usage_table,
     void_table,
 )
@@ -57,6 +62,8 @@ class Report:
     runs: list[Run]
     summaries: list[RunSummary]
     comparisons: list[Comparison]
+    seed_groups: list[SeedGroup]
+    stages: list[StageCost]
     training: TrainingLog
     generated: float = field(default_factory=time.time)
 
@@ -77,8 +84,12 @@ class Report:
         for c in self.comparisons:
             if not c.refused:
                 yield changes_table(c)
+        for group in self.seed_groups:
+            yield seeds_table(group)
+        yield finish_table(self.summaries)
         yield usage_table(self.summaries)
         yield void_table(self.summaries)
+        yield costs_table(self.stages)
 
     def warnings(self) -> Iterator[str]:
         """What keeps a figure from being one: partial runs and refused comparisons."""
@@ -103,6 +114,8 @@ class Report:
             "complete": self.complete,
             "runs": runs,
             "comparisons": plain(self.comparisons),
+            "seed_groups": plain(self.seed_groups),
+            "stages": plain(self.stages),
             "training": self.training.rows,
         }
 
@@ -142,8 +155,23 @@ def compute(run_dir: Path, options: ReportOptions) -> Report:
         runs=runs,
         summaries=summaries,
         comparisons=comparisons,
+        seed_groups=_seed_groups(runs, comparisons, options),
+        stages=campaign_costs(run_dir, prices),
         training=read_training_log(run_dir / "train" / "metrics.jsonl"),
     )
+
+
+def _seed_groups(runs: list[Run], comparisons: list[Comparison], options: ReportOptions) -> list[SeedGroup]:
+    by_label = {run.label: run for run in runs}
+    groups: dict[str, list[Run]] = {}
+    for c in comparisons:
+        if not c.refused:
+            groups.setdefault(group_of(c.tuned), []).append(by_label[c.tuned])
+    return [
+        compare_seeds(runs[0], group, resamples=options.resamples, seed=options.seed)
+        for group in groups.values()
+        if len(group) > 1
+    ]
 
 
 def build(run_dir: Path, options: ReportOptions) -> Report:
@@ -163,7 +191,8 @@ def terminal(report: Report) -> str:
     """The report for an 80-column terminal."""
     parts = [*report.warnings(), *(t.terminal() for t in report.tables())]
     for c in report.comparisons:
-        parts.append("\n".join(f"• {s}" for s in c.sentences))
+        bullets = [textwrap.fill(s, 80, initial_indent="• ", subsequent_indent="  ") for s in c.sentences]
+        parts.append("\n".join(bullets))
     return "\n\n".join(p for p in parts if p)
 
 

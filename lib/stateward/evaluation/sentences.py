@@ -37,7 +37,7 @@ def limits(seeds: int) -> Iterator[str]:
     if seeds == 1:
         yield "One training run stands behind the tuned policy: how far another seed would land is not known."
     else:
-        yield f"{seeds} training seeds stand behind the tuned side; the intervals include the spread between them."
+        yield f"This run is one of {seeds} training seeds; only the table of seeds includes the spread between them."
 
 
 def _finding(title: str, change: Change) -> str:

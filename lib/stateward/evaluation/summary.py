@@ -57,6 +57,21 @@ class Comparison:
     sentences: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True, kw_only=True)
+class SeedGroup:
+    """Several training seeds of one method against the baseline.
+
+    `changes`: metric → (mean change with an interval that includes the spread between seeds, p-value).
+    `per_seed`: label → metric → change.
+    """
+
+    base: str
+    method: str
+    labels: list[str]
+    changes: dict[str, tuple[Figure, float]]
+    per_seed: dict[str, dict[str, float]]
+
+
 def plain(value: Any) -> Any:
     """JSON-ready copy: dataclasses become mappings, NaN becomes null."""
     if isinstance(value, Figure):

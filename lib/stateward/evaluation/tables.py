@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stateward.evaluation.campaign_costs import StageCost
 from stateward.evaluation.metrics import Figure, headline_ks
 from stateward.evaluation.sentences import change_percent, dollars, p_text, percent, points
-from stateward.evaluation.summary import Comparison, RunSummary
+from stateward.evaluation.summary import Comparison, RunSummary, SeedGroup
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,18 +20,25 @@ class TextTable:
     rows: Sequence[Sequence[str]]
 
     def terminal(self, width: int = 80) -> str:
-        """Aligned columns; the first one is cut with … if the line would pass `width`."""
+        """Aligned columns in lines of at most `width`: figures that do not fit beside each other go into a further
+        block under the same first column, which is cut with … if it must be."""
         cells = [list(self.header), *(list(r) for r in self.rows)]
         widths = [max(len(r[j]) for r in cells) for j in range(len(self.header))]
-        room = width - sum(widths[1:]) - 2 * (len(widths) - 1)
-        widths[0] = max(12, min(widths[0], room))
+        first = min(widths[0], max(12, width - max(widths[1:], default=0) - 2))
+        blocks: list[list[int]] = [[]]
+        for j in range(1, len(widths)):
+            if blocks[-1] and first + sum(2 + widths[i] for i in (*blocks[-1], j)) > width:
+                blocks.append([])
+            blocks[-1].append(j)
         lines = [self.title]
-        for n, row in enumerate(cells):
-            first = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 1] + "…"
-            rest = [cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True)]
-            lines.append("  ".join([first.ljust(widths[0]), *rest]).rstrip())
-            if n == 0:
-                lines.append("─" * min(width, sum(widths) + 2 * (len(widths) - 1)))
+        for n, block in enumerate(blocks):
+            for row in cells:
+                name = row[0] if len(row[0]) <= first else row[0][: first - 1] + "…"
+                lines.append("  ".join([name.ljust(first), *(row[j].rjust(widths[j]) for j in block)]).rstrip())
+                if row is cells[0]:
+                    lines.append("─" * (first + sum(2 + widths[j] for j in block)))
+            if n < len(blocks) - 1:
+                lines.append("")
         return "\n".join(lines)
 
     def markdown(self) -> str:
@@ -165,6 +173,49 @@ def void_table(summaries: Sequence[RunSummary]) -> TextTable:
             row += [str(s.voids.get(kind, {}).get(k, 0)) for k in ("attempts", "standing")]
         rows.append(row)
     return TextTable(title="Voids", header=header, rows=rows or [["none", *["0"] * (len(header) - 1)]])
+
+
+def seeds_table(group: SeedGroup) -> TextTable:
+    """The mean change over training seeds, its interval and test, and the range of the single seeds."""
+    rows = []
+    for name, (figure, p) in group.changes.items():
+        single = [group.per_seed[label][name] for label in group.labels]
+        rows.append(
+            [
+                name,
+                points(figure.value),
+                f"{points(figure.low)} … {points(figure.high)}".replace(" points", ""),
+                p_text(p).removeprefix("= "),
+                f"{points(min(single))} … {points(max(single))}".replace(" points", ""),
+            ]
+        )
+    title = f"{group.method}: {len(group.labels)} training seeds against {group.base} (intervals over tasks and seeds)"
+    return TextTable(title=title, header=["metric", "mean change", "interval", "p", "seeds"], rows=rows)
+
+
+def costs_table(stages: Sequence[StageCost]) -> TextTable:
+    """Each stage's attempts, tokens in dollars, GPU-hours and their dollars."""
+    rows = []
+    for s in stages:
+        tokens = "no price" if s.tokens.unpriced else dollars(s.tokens.total)
+        gpu = "no price" if s.gpu.dollars != s.gpu.dollars else dollars(s.gpu.dollars)
+        rows.append([s.name, f"{s.attempts:,}", tokens, f"{s.gpu.hours:,.1f}", gpu])
+    return TextTable(title="Campaign costs", header=["stage", "episodes", "tokens", "GPU-hours", "GPUs"], rows=rows)
+
+
+def finish_table(summaries: Sequence[RunSummary]) -> TextTable:
+    """Why conversations ended, by outcome."""
+    reasons = sorted({reason for s in summaries for reason in s.finish})
+    header = ["conversation ended by"]
+    for s in summaries:
+        header += [f"{s.label} pass", "fail"]
+    rows = []
+    for reason in reasons:
+        row = [reason]
+        for s in summaries:
+            row += [f"{s.finish.get(reason, {}).get(o, 0):,}" for o in ("pass", "fail")]
+        rows.append(row)
+    return TextTable(title="Finish reasons", header=header, rows=rows)
 
 
 def with_interval(figure: Figure) -> str:

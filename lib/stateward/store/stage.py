@@ -16,7 +16,8 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from types import TracebackType
+from typing import Any, Self, cast
 
 from stateward.errors import UserError
 from stateward.store.journal import fsync_directory
@@ -73,15 +74,18 @@ class Stage:
             }
         )
 
-    def record_worker(self, **facts: Any) -> None:
+    def record_worker(self, **facts: Any) -> Worker:
         """Note this process (node, Slurm ids, time, `facts`) in ``workers/``; one file each, so that an array's tasks
-        never write the same file. `done` gathers them into the manifest."""
+        never write the same file. `done` gathers them into the manifest.
+
+        Used as a context manager, the time at which the process ended is noted too; GPU-hours are counted from it.
+        """
         slurm = _slurm()
         ids = [slurm.get(k, "") for k in ("SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID", "SLURM_RESTART_COUNT")]
         job = slurm.get("SLURM_JOB_ID", "local")
         name = "-".join([job, *(i for i in ids if i), socket.gethostname(), str(os.getpid())])
         row = {"time": time.time(), "host": socket.gethostname(), "pid": os.getpid(), "slurm": slurm, **facts}
-        write_json(self.path / "workers" / f"{name}.json", row)
+        return Worker(self.path / "workers" / f"{name}.json", row)
 
     def done(self, **facts: Any) -> None:
         """Gather the workers, add `facts` to the manifest, then write the `DONE` marker, last and atomically.
@@ -120,6 +124,20 @@ class Stage:
 
     def _write(self, manifest: Mapping[str, Any]) -> None:
         write_json(self.path / "manifest.json", manifest)
+
+
+class Worker:
+    """One process of a stage, on record. See `Stage.record_worker`."""
+
+    def __init__(self, path: Path, row: dict[str, Any]) -> None:
+        self.path, self.row = path, row
+        write_json(path, row)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        write_json(self.path, {**self.row, "ended": time.time()})
 
 
 def changed_inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

@@ -1,0 +1,52 @@
+"""What each stage of a campaign cost: tokens at list prices, and GPU-hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from stateward.evaluation.costs import Costs, PriceList, run_costs
+from stateward.evaluation.gpu_hours import GpuHours, gpu_hours
+from stateward.evaluation.usage import token_totals
+from stateward.store import Stage, read_records
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageCost:
+    """One stage: `attempts` counts every episode run, voids included."""
+
+    name: str
+    attempts: int
+    tokens: Costs
+    gpu: GpuHours
+
+
+def campaign_costs(run_dir: Path, prices: PriceList) -> list[StageCost]:
+    """Probing, training, merging and every evaluation, in order; stages that were not begun are left out."""
+    evaluations = [f"eval/{p.name}" for p in sorted((run_dir / "eval").glob("*")) if p.is_dir()]
+    out = []
+    for name in ("probe", "train", "merged", *evaluations):
+        manifest = Stage(run_dir, name).manifest
+        if not manifest:
+            continue
+        # Training keeps its episodes in a stage directory of their own.
+        folder = run_dir / name / "episodes" if name == "train" else run_dir / name
+        attempts, successes = 0, 0
+        tokens: dict[str, dict[str, int]] = {}
+        if folder.is_dir() and name != "merged":
+            records = read_records(folder, columns_only=True)
+            tokens = token_totals(records.columns, records.dropped)
+            attempts = len(records) + len(records.dropped["uid"])
+            successes = int((records.columns["outcome"] == b"pass").sum())
+        config = manifest.get("config", {})
+        models = {p: config.get("episode", {}).get(p, {}).get("model", "") for p in ("user", "judge")}
+        models["policy"] = config.get("policy", {}).get("model", "")
+        out.append(
+            StageCost(
+                name=name,
+                attempts=attempts,
+                tokens=run_costs(tokens, models, prices, successes=successes, reliable=0),
+                gpu=gpu_hours(manifest, prices),
+            )
+        )
+    return out
