@@ -89,6 +89,7 @@ class _TokenSession:
 
     def observe(self, messages: list[Message]) -> None:
         self.policy.renderer.append_messages(self.ledger, messages)
+        self.problems.update(self.ledger.problems)  # its counts are cumulative and under names of their own
 
     def tokens(self) -> dict[str, list[Any]]:
         self.ledger.check()

@@ -44,7 +44,12 @@ class ChatSampler:
             )
         self._client = open_client(config.base_url, key)
         self._config, self._kind = config, kind
-        self._retry = retry or Retry(attempts=config.max_retries + 1, deadline_seconds=config.timeout_seconds)
+        attempts = config.max_retries + 1
+        self._retry = retry or Retry(
+            attempts=attempts,
+            attempt_seconds=config.timeout_seconds,
+            deadline_seconds=attempts * config.timeout_seconds,
+        )
 
     async def __aenter__(self) -> ChatSampler:
         return self

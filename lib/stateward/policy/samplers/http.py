@@ -7,6 +7,7 @@ retrying would only hide it. A sampling request changes nothing on the server, s
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import time
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ class Retry:
 
     attempts: int = 7
     deadline_seconds: float = 900.0  # over all attempts and waits
+    attempt_seconds: float = math.inf  # of one attempt; an endpoint that hangs is asked again
     first_wait: float = 0.5
     longest_wait: float = 30.0
 
@@ -48,18 +50,15 @@ async def post_json(
     Raises:
         SystemFault(kind): the server refused, or nothing came back within the attempts and the deadline.
     """
-    started, last = time.monotonic(), "no attempt was made"
-    for attempt in range(1, retry.attempts + 1):
-        left = retry.deadline_seconds - (time.monotonic() - started)
-        if left <= 0:
-            break
-        retry_after = None
+    started, attempt, last = time.monotonic(), 0, "no attempt was made"
+    while attempt < retry.attempts and (left := retry.deadline_seconds - (time.monotonic() - started)) > 0:
+        attempt += 1
+        retry_after, patience = None, min(left, retry.attempt_seconds)
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(patience):
                 response = await client.post(path, json=payload)
         except TimeoutError:
-            last = f"no answer within {retry.deadline_seconds:g} s"
-            break
+            last = f"no answer within {patience:.1f} s"
         except httpx.TransportError as error:
             last = f"{type(error).__name__}: {error}"
         else:

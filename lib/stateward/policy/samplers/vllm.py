@@ -48,6 +48,11 @@ class VllmSampler:
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "top_k": sampling.top_k,
+            # Stated, or the checkpoint's generation_config.json would choose them here and not in training.
+            "min_p": 0.0,
+            "repetition_penalty": 1.0,
+            "presence_penalty": 0.0,
+            "frequency_penalty": 0.0,
             "stop_token_ids": list(self._stop),
             "logprobs": 0,
             "return_token_ids": True,
