@@ -44,6 +44,7 @@ HOSTILE = {
     "exit": ("import os\nos._exit(0)", "exit status 0"),
     "exit with a status": ("import os\nos._exit(7)", "exit status 7"),
     "kills itself": ("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", "signal 9 (SIGKILL)"),
+    "kills itself without a name": ("import os\nos.kill(os.getpid(), 40)", "signal 40 ("),
     "crashes": ("import ctypes\nctypes.string_at(0)", "signal 11 (SIGSEGV)"),
     "aborts": ("import os\nos.abort()", "signal 6 (SIGABRT)"),
     "closes every file": ("import os\nos.closerange(0, 1000)", "ended without a verdict"),

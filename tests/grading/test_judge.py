@@ -121,6 +121,14 @@ async def test_the_judges_time_is_not_the_checks(graded) -> None:
     assert grade.outcome is Outcome.PASS, grade.fault_cause
 
 
+async def test_an_endless_loop_of_questions_ends(graded) -> None:
+    judge = FakeJudge()
+    grade = await graded(judge, "while True: judge.evaluate_many([('S', 'U')] * 100)")
+    assert (grade.outcome, grade.fault_kind) == (Outcome.VOID, "grader")
+    assert "more than 500 questions" in grade.fault_cause
+    assert len(judge.asked) == grade.judge_usage.requests == 500
+
+
 async def test_time_goes_on_after_the_answer(graded) -> None:
     grade = await graded(FakeJudge(), "judge.yesno('a')\nwhile True: pass", deadline=0.5)
     assert (grade.outcome, grade.fault_kind) == (Outcome.VOID, "grader")

@@ -89,4 +89,5 @@ def exit_text(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exit status {code}"
-    return f"signal {-code} ({signal.Signals(-code).name})"
+    names = {number.value: number.name for number in signal.Signals}  # most real-time signals have none
+    return f"signal {-code} ({names.get(-code, signal.strsignal(-code))})"

@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +24,7 @@ _COMMAND = ("-P", "-m", "stateward.grading.worker")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _JUDGE_SEED = 0  # the same question gets the same answer where the endpoint honours a seed
+_MAX_QUESTIONS = 500  # of one check: the judge's time does not count, so an endless loop of questions must end here
 _MAX_ANSWER = 20_000  # characters of a judge's answer that the check sees
 
 _Event = tuple[frames.Header, bytes]
@@ -113,15 +114,21 @@ class Grader:
     async def _grade(
         self, warm: _Warm, job: int, events: asyncio.Queue[_Event], check: Check, evidence: Evidence
     ) -> Grade:
-        usage = Usage()
+        usage, questions = Usage(), 0
         try:
-            await warm.send(self._request(job, check), _body(evidence))
+            await warm.send(self._request(job, check), json.dumps(vars(evidence)).encode())
             while True:
                 header, body = await events.get()
                 if header["op"] == "done":
                     return _grade_of(header, body, usage, warm.isolation)
+                conversations = json.loads(body)
+                questions += len(conversations)
+                if questions > _MAX_QUESTIONS:
+                    await _cancel(warm, job)
+                    cause = f"the check asked the judge more than {_MAX_QUESTIONS} questions"
+                    return _void("grader", cause, usage, warm.isolation)
                 try:
-                    answers = await self._ask(json.loads(body), usage)
+                    answers = await self._ask(conversations, usage)
                 except SystemFault as fault:
                     await _cancel(warm, job)
                     return _void("judge", fault.cause, usage, warm.isolation)
@@ -219,10 +226,6 @@ async def _cancel(warm: _Warm, job: int) -> None:
 async def _receive(stream: asyncio.StreamReader) -> _Event:
     head, body = frames.lengths(await stream.readexactly(frames.PREFIX))
     return frames.header(await stream.readexactly(head)), await stream.readexactly(body)
-
-
-def _body(evidence: Evidence) -> bytes:
-    return json.dumps(asdict(evidence)).encode()
 
 
 def _grade_of(header: frames.Header, body: bytes, usage: Usage, isolation: str) -> Grade:
