@@ -20,7 +20,7 @@ import yaml
 from stateward.errors import UserError
 from stateward.evaluation.interchange import from_decode_result, to_decode_result, trial_of
 from stateward.outcome import Outcome, fingerprint
-from stateward.store import Records, Stage, hash_file
+from stateward.store import Records, Stage, hash_file, read_records
 from stateward.store.shard import COLUMNS, write_shard
 from stateward.store.stage import write_json
 
@@ -119,6 +119,18 @@ def export_csv(records: Records, file: Path) -> int:
         for row in zip(*(records.columns[name].tolist() for name in COLUMNS), strict=True):
             writer.writerow([v.decode() if isinstance(v, bytes) else "" if v != v else v for v in row])
     return len(records)
+
+
+def export_run(run_dir: Path, label: str, file: Path) -> int:
+    """Write the run `label` to `file`, as JSONL or CSV by its ending; returns the number of trials.
+
+    Raises:
+        UserError: no such run, or another ending.
+    """
+    write = {".jsonl": export_jsonl, ".csv": export_csv}.get(file.suffix)
+    if write is None:
+        raise UserError(f"{file}: its ending says no format", do="end the name in .jsonl or .csv")
+    return write(read_records(run_dir / "eval" / label, columns_only=file.suffix == ".csv"), file)
 
 
 def _scan(file: Path, salvage: bool) -> tuple[list[_Line], int]:
