@@ -149,7 +149,11 @@ def test_bounded_probe_is_read_with_its_own_error(
 ) -> None:
     """The stage's manifest says which rule stopped it; the configuration at hand may have moved on."""
     stage = made.stage(
-        tmp_path / "run", {"a.py:x": "pppp", "a.py:y": "pf"}, trials=16, stop_rule="bounded", probe={"bounded_error": 0.2}
+        tmp_path / "run",
+        {"a.py:x": "pppp", "a.py:y": "pf"},
+        trials=16,
+        stop_rule="bounded",
+        probe={"bounded_error": 0.2},
     )
     pool = curate.run(config, [stage], tasks=tasks_of(made, ["a.py:x", "a.py:y"]), benchmark=held_out)
     row = rows_of(pool)["a.py:x"]
@@ -217,6 +221,16 @@ def test_other_inputs_do_not_replace_a_pool_unasked(
     assert curate.run(config, [stage], tasks=tasks, benchmark=held_out, unfinished=True, replace=True).changed
     assert everything(pool.folder) != before
     assert [p.name for p in (tmp_path / "run").iterdir() if p.name.startswith(".")] == []
+
+
+def test_another_spelling_of_a_path_is_the_same_input(
+    config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path
+) -> None:
+    stage = made.stage(tmp_path / "run", PROBED)
+    tasks = tasks_of(made, PROBED)
+    first = curate.run(config, [stage], tasks=tasks, benchmark=held_out)
+    curate.run(config, [stage.parent / "." / ".." / "run"], tasks=tasks, benchmark=held_out)
+    assert first.uids("train") == KEPT
 
 
 def test_dry_run_writes_nothing(config: Config, made: SimpleNamespace, held_out: list[Any], tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from stateward.errors import UserError
@@ -48,6 +48,10 @@ class Source:
     policy: str
     settings: tuple[str, ...] = ()
 
+    def identity(self) -> dict[str, Any]:
+        """All but the path, JSON-ready."""
+        return {key: value for key, value in asdict(self).items() if key != "path"}
+
     def order(self) -> tuple[str, str, str]:
         """A sorting key that does not depend on the order in which inputs are given."""
         return self.sha256, self.kind, self.path
@@ -71,6 +75,11 @@ class Counts:
     @property
     def rows(self) -> int:
         return sum(s.rows for s in self.sources)
+
+
+def sorted_sources(counts: Counts | None) -> list[Source]:
+    """The inputs in an order that does not depend on how they were given; none of no counts."""
+    return sorted(counts.sources, key=Source.order) if counts else []
 
 
 def merged(parts: Sequence[Counts], *, what: str = "probe") -> Counts:

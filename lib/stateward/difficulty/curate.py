@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from stateward.config import Config, config_to_dict
 from stateward.difficulty.bands import Bands
-from stateward.difficulty.counts import Counts, Source
+from stateward.difficulty.counts import Counts, sorted_sources
 from stateward.difficulty.decide import DROP, TEST, TRAIN, Decision
 from stateward.difficulty.guard import compare
 from stateward.difficulty.inputs import read_counts, read_excluded, read_reference
@@ -91,23 +90,26 @@ def run(
     settings.pop("exclude")
     named: dict[str, Any] = {
         "curate": settings,
-        "probe": _sources(counts),
-        "reference": _sources(reference) if reference else [],
-        "exclude": exclusion_hashes,
+        "plan": counts.plan,
+        "probe": [s.identity() for s in sorted_sources(counts)],
+        "reference": [s.identity() for s in sorted_sources(reference)],
+        "exclude": sorted(exclusion_hashes.values()),
         "tasks": fingerprint(sorted([t.uid, t.domain] for t in tasks)),
         "benchmark": fingerprint([p.to_json(with_check=True) for p in evidence.benchmark]),
     }
-    files = pool_files(pool, named, pool_plots(decisions, pool.bands) if pool.plotted else {})
+    # Paths are for people. They are no inputs, so that another spelling of a path is not another pool.
+    paths = {
+        "probe": [s.path for s in sorted_sources(counts)],
+        "reference": [s.path for s in sorted_sources(reference)],
+        "exclude": sorted(exclusion_hashes),
+    }
+    files = pool_files(pool, named, paths, pool_plots(decisions, pool.bands) if pool.plotted else {})
     if not dry_run:
         if not replace:
             Stage(folder.parent, POOL).is_done(named)
         pool.changed = publish(folder, files)
         (folder.parent / REFUSED).unlink(missing_ok=True)
     return pool
-
-
-def _sources(counts: Counts) -> list[dict[str, Any]]:
-    return [asdict(s) for s in sorted(counts.sources, key=Source.order)]
 
 
 def _split(config: Config, decisions: Sequence[Decision], prints: Sequence[TaskPrint]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import orjson
 
 from stateward.config import Config
 from stateward.difficulty.bands import Bands
-from stateward.difficulty.counts import Counts, Source
+from stateward.difficulty.counts import Counts, sorted_sources
 from stateward.difficulty.decide import TRAIN, Decision
 from stateward.difficulty.inputs import read_counts
 from stateward.difficulty.lists import selector_yaml
@@ -163,8 +163,9 @@ def _files(drift: Drift, counts: Counts, pool: Path) -> dict[str, bytes]:
         "stage": DRIFT,
         "inputs": {
             "pool": hash_file(pool / "manifest.json"),
-            "reprobe": [asdict(s) for s in sorted(counts.sources, key=Source.order)],
+            "reprobe": [s.identity() for s in sorted_sources(counts)],
         },
+        "paths": {"reprobe": [s.path for s in sorted_sources(counts)]},
         "counts": {
             "pool": len(drift.before),
             "probed": len(drift.probed),

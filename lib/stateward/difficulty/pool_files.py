@@ -86,8 +86,14 @@ class Pool:
         return out
 
 
-def pool_files(pool: Pool, inputs: Mapping[str, Any], plots: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Name → content of every file of the pool's folder; depends on the arguments alone."""
+def pool_files(
+    pool: Pool, inputs: Mapping[str, Any], paths: Mapping[str, Any], plots: Mapping[str, bytes]
+) -> dict[str, bytes]:
+    """Name → content of every file of the pool's folder; depends on the arguments alone.
+
+    Args:
+        inputs: everything that the pool depends on. paths: where it was found.
+    """
     files = {
         "train.yaml": selector_yaml(pool.uids(TRAIN)),
         "difficulty.jsonl": b"".join(orjson.dumps(d.to_json()) + b"\n" for d in pool.decisions),
@@ -99,6 +105,7 @@ def pool_files(pool: Pool, inputs: Mapping[str, Any], plots: Mapping[str, bytes]
     manifest = {
         "stage": "pool",
         "inputs": inputs,
+        "paths": paths,
         "counts": pool.tally(),
         "outputs": {name: hashlib.sha256(files[name]).hexdigest() for name in sorted(files)},
         "versions": {
