@@ -74,6 +74,10 @@ def test_measured(config: Config, made: SimpleNamespace, tmp_path: Path) -> None
     cost = EpisodeCost.measured(tmp_path)
     assert (cost.seconds, cost.attempts) == (20.0, 3.0)
     assert "measured over 3 trials" in cost.basis
+    (tmp_path / "run").mkdir()
+    (tmp_path / "shards").rename(tmp_path / "run" / "shards")
+    (tmp_path / "run").rename(tmp_path / "probe")
+    assert EpisodeCost.measured(tmp_path).seconds == 20.0
     (tmp_path / "none" / "shards").mkdir(parents=True)
     with pytest.raises(UserError, match="no valid trial"):
         EpisodeCost.measured(tmp_path / "none")

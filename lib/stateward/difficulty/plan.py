@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from stateward.config import Config
+from stateward.difficulty.records import probe_stage
 from stateward.difficulty.stopping import StopRule, stop_rule
 from stateward.errors import UserError
 from stateward.store import read_records
@@ -31,7 +32,12 @@ class EpisodeCost:
 
     @classmethod
     def measured(cls, stage_dir: Path) -> EpisodeCost:
-        """From the records of an earlier stage. Raises UserError if it holds no valid trial."""
+        """From the records of an earlier stage, or of a run directory's probe.
+
+        Raises:
+            UserError: it holds no valid trial.
+        """
+        stage_dir = probe_stage(stage_dir)
         records = read_records(stage_dir, columns=("seconds_total",))
         valid = records.columns["outcome"] != b"void"
         if not valid.any():

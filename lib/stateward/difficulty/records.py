@@ -25,7 +25,7 @@ def read_stage(path: Path, *, planned: int, what: str = "probe") -> Counts:
     Raises:
         UserError: no records, or records of two policies or two settings.
     """
-    stage = path / "probe" if (path / "probe").is_dir() else path
+    stage = probe_stage(path)
     columns = read_records(stage, columns=("domain",)).columns
     uids = columns["uid"]  # sorted, as the reader promises
     if not len(uids):
@@ -56,6 +56,11 @@ def read_stage(path: Path, *, planned: int, what: str = "probe") -> Counts:
         settings=(settings,),
     )
     return Counts(policy=policy, tasks=tasks, sources=[source], plan=plan)
+
+
+def probe_stage(path: Path) -> Path:
+    """The stage's directory, where `path` may be its run directory."""
+    return path / "probe" if (path / "probe").is_dir() else path
 
 
 def _bytes(column: Column) -> bytes:
