@@ -62,6 +62,8 @@ PAIRS = [
     ("qwen35", "qwen3_xml", "qwen3", {"enable_thinking": False}),
     ("qwen35", "qwen3_xml", None, {"enable_thinking": False}),
     ("qwen35", "qwen3_xml", "qwen3", {"preserve_thinking": True}),
+    ("qwen38", "qwen3_coder", "qwen3", {}),
+    ("qwen38", "qwen3_xml", "qwen3", {"reasoning_effort": "medium", "preserve_thinking": False}),
 ]
 WRONG = [
     ("qwen3", "qwen3_xml", "qwen3", {}, "the calls are"),

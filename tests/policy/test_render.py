@@ -19,6 +19,9 @@ FAMILIES = {
     "qwen35": ("qwen35", {}),
     "qwen35-no-thinking": ("qwen35", {"enable_thinking": False}),
     "qwen36-preserve": ("qwen35", {"preserve_thinking": True}),
+    "qwen38-preserve": ("qwen38", {"reasoning_effort": "low"}),
+    "qwen38-forget": ("qwen38", {"preserve_thinking": False}),
+    "qwen38-no-thinking": ("qwen38", {"enable_thinking": False}),
 }
 _renderers: dict[str, Renderer] = {}
 
@@ -113,7 +116,7 @@ def expected_drops(start: list[Any], turns: list[tuple[dict[str, Any], list[Any]
 
 @pytest.mark.parametrize("with_tools", [True, False], ids=["tools", "no-tools"])
 @pytest.mark.parametrize("family", list(FAMILIES))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_ledger_decodes_to_the_full_rendering(
     qwen: ModuleType, family: str, with_tools: bool, data: st.DataObject

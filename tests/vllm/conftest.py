@@ -47,7 +47,7 @@ def _serve_chat(folder: Path, qwen: ModuleType, template: str, tool_parser: str)
         "logits-processors": "forced:Forced",
         "async-scheduling": False,  # or the processor would see the tokens so far one step late
     }
-    config = ServeConfig(tensor_parallel=1, enforce_eager=True, max_num_seqs=64, startup_seconds=600.0, extra=extra)
+    config = ServeConfig(tensor_parallel=1, enforce_eager=True, max_num_seqs=64, startup_seconds=1500.0, extra=extra)
     with serve(
         model, config, max_model_len=4096, log=folder / "vllm.log", environment={"PYTHONPATH": str(HERE)}
     ) as server:

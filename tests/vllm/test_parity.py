@@ -1,4 +1,4 @@
-"""What a vLLM server's chat endpoint makes of a completion, the interpreter makes of its ids: 500 of them."""
+"""What a vLLM server's chat endpoint reads and makes of completions, renderer and interpreter do too: 500 of them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import httpx
 import pytest
 
 from stateward.cluster.services.vllm import VllmServer
-from stateward.policy import Interpreter, Turn
+from stateward.policy import Interpreter, Renderer, Turn
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
 
 LIMIT = 400  # tokens of one completion
+ASK = {"role": "user", "content": "Where is order 1042?"}
 
 
 def cases(corpus: ModuleType, tokenizer: Any, kind: str, count: int) -> list[tuple[list[int], bool]]:
@@ -119,9 +120,47 @@ def compare(server: VllmServer, qwen: ModuleType, corpus: ModuleType, kind: str,
     assert all(number >= count / 20 for number in kinds.values()), kinds
 
 
+def conversations(qwen: ModuleType) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    tool = qwen.tool("find_order", {"order_id": {"type": "string", "description": "Its id, e.g. A-17."}}, ["order_id"])
+    arguments = json.dumps({"order_id": "A-17", "lines": [1, 2], "note": {"ä": None}})
+    call = {"id": "c1", "type": "function", "function": {"name": "find_order", "arguments": arguments}}
+    history: list[dict[str, Any]] = [
+        {"role": "system", "content": "Be kind."},
+        ASK,
+        {"role": "assistant", "content": "", "reasoning": "I look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "found"},
+        {"role": "tool", "tool_call_id": "c2", "content": " padded 🙂 "},
+    ]
+    more = [*history, {"role": "assistant", "content": "Shipped."}, {"role": "user", "content": "Thanks."}]
+    return [(c, t) for c in ([ASK], history, more) for t in ([], [tool], [tool, qwen.tool("stop", {})])]
+
+
+def prompts_agree(server: VllmServer, qwen: ModuleType, template: str) -> None:
+    renderer = Renderer(qwen.tokenizer(template))
+    for messages, tools in conversations(qwen):
+        request = {"model": "policy", "messages": messages, "max_tokens": 1, "return_token_ids": True}
+        answer = httpx.post(
+            server.base_url + "/chat/completions",
+            json=request | ({"tools": tools} if tools else {}),
+            headers={"Authorization": f"Bearer {server.api_key}"},
+            timeout=300,
+        )
+        assert answer.status_code == 200, answer.text
+        read, ours = answer.json()["prompt_token_ids"], renderer.start(messages, tools).ids
+        assert read == ours, renderer.template.difference(read, ours)
+
+
 def test_xml_completions(xml_server: VllmServer, qwen: ModuleType, corpus: ModuleType) -> None:
     compare(xml_server, qwen, corpus, "xml", 300)
 
 
 def test_json_completions(json_server: VllmServer, qwen: ModuleType, corpus: ModuleType) -> None:
     compare(json_server, qwen, corpus, "json", 200)
+
+
+def test_xml_prompts(xml_server: VllmServer, qwen: ModuleType) -> None:
+    prompts_agree(xml_server, qwen, "qwen35")
+
+
+def test_json_prompts(json_server: VllmServer, qwen: ModuleType) -> None:
+    prompts_agree(json_server, qwen, "qwen3")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from types import ModuleType
 from typing import Any
 
@@ -92,37 +91,3 @@ async def test_preflight_goes_through_the_server(xml_server: VllmServer, qwen: M
         wrong = Interpreter(tokenizer, "hermes", "qwen3")
         with pytest.raises(SystemFault, match="did not come back from the server: the visible text is"):
             await check_server(Renderer(tokenizer), wrong, sampler)
-
-
-def conversations(qwen: ModuleType) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
-    tool = qwen.tool("find_order", {"order_id": {"type": "string", "description": "Its id, e.g. A-17."}}, ["order_id"])
-    arguments = json.dumps({"order_id": "A-17", "lines": [1, 2], "note": {"ä": None}})
-    call = {"id": "c1", "type": "function", "function": {"name": "find_order", "arguments": arguments}}
-    history: list[dict[str, Any]] = [
-        {"role": "system", "content": "Be kind."},
-        *ASK,
-        {"role": "assistant", "content": "", "reasoning": "I look.", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c1", "content": "found"},
-        {"role": "tool", "tool_call_id": "c2", "content": " padded 🙂 "},
-    ]
-    more = [*history, {"role": "assistant", "content": "Shipped."}, {"role": "user", "content": "Thanks."}]
-    return [(c, t) for c in (ASK, history, more) for t in ([], [tool], [tool, qwen.tool("stop", {})])]
-
-
-def prompts_agree(server: VllmServer, qwen: ModuleType, template: str) -> None:
-    renderer = Renderer(qwen.tokenizer(template))
-    for messages, tools in conversations(qwen):
-        request = {"model": "policy", "messages": messages, "max_tokens": 1, "return_token_ids": True}
-        answer = httpx.post(
-            server.base_url + "/chat/completions",
-            json=request | ({"tools": tools} if tools else {}),
-            headers={"Authorization": f"Bearer {server.api_key}"},
-            timeout=300,
-        )
-        assert answer.status_code == 200, answer.text
-        read, ours = answer.json()["prompt_token_ids"], renderer.start(messages, tools).ids
-        assert read == ours, renderer.template.difference(read, ours)
-
-
-def test_the_chat_endpoint_reads_the_same_prompt(xml_server: VllmServer, qwen: ModuleType) -> None:
-    prompts_agree(xml_server, qwen, "qwen35")
