@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from stateward.config import EndpointConfig, EpisodeConfig
 from stateward.episode import ChatPolicy, Environment, open_environment
@@ -23,7 +24,7 @@ def tasks() -> dict[str, Task]:
     return {task.uid: task for task in load_tasks(path, read_selectors(path / "orders_train.yaml"))}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def environment() -> AsyncIterator[Environment]:
     user = EndpointConfig(kind="scripted", model="stateward.practice.user:ScriptedUser")
     async with open_environment(EpisodeConfig(user=user, max_seconds=60)) as opened:

@@ -14,6 +14,9 @@ from stateward.outcome import EpisodeRecord, Outcome
 from stateward.policy.turn import ToolCall, Turn
 from stateward.tasks.task import Task
 
+# One sandbox and one grader for all episodes, as in a campaign.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 CANCEL = "orders_ask.py:test_ask_which_order_then_cancel_blender"
 
 
