@@ -8,18 +8,17 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from stateward.errors import SystemFault, UserError
 from stateward.sandbox import reserved
-from stateward.sandbox.forked import CLOSE_GRACE_SECONDS, server_environment
 from stateward.sandbox.inside.children import tail
 from stateward.sandbox.inside.session import content_text
 from stateward.sandbox.limits import SandboxLimits
+from stateward.sandbox.parent_handle import CLOSE_GRACE_SECONDS
+from stateward.sandbox.warm import LIBRARY, server_environment
 from stateward.tasks.task import ServerSpec
 
-_LIBRARY = str(Path(__file__).parents[2])
 #: JSON-RPC codes with which the SDK's client reports its own end: connection closed, request timed out.
 _CONNECTION_CODES = (-32000, -32001, 408)
 _TRANSPORTS = ("streamable-http", "sse")
@@ -159,7 +158,7 @@ class PlainServer:
             limits = self._limits
             # Sets the limits on itself, then becomes the server: the SDK offers no hook between fork and exec.
             code = (
-                f"import sys; sys.path.append({_LIBRARY!r}); from stateward.sandbox.inside.bounds import become; "
+                f"import sys; sys.path.append({LIBRARY!r}); from stateward.sandbox.inside.bounds import become; "
                 f"become({os.getpid()}, {limits.world_memory_mb}, {limits.world_cpu_seconds}, {limits.max_file_mb}, "
                 "sys.argv[1:])"
             )

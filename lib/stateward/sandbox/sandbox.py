@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 from stateward.errors import SystemFault
 from stateward.outcome import fingerprint
 from stateward.sandbox import toolset
-from stateward.sandbox.forked import ForkedServer, Snapshot, WarmParent
+from stateward.sandbox.forked import ForkedServer
 from stateward.sandbox.inside.locate import NotForkable, Target, parse_command
 from stateward.sandbox.limits import SandboxLimits
 from stateward.sandbox.plain import PlainServer
 from stateward.sandbox.server import ServerSession
+from stateward.sandbox.snapshot import Snapshot
+from stateward.sandbox.warm import WarmParent
 from stateward.sandbox.world import World
 from stateward.tasks.task import ServerSpec, Task
 
@@ -152,12 +154,12 @@ class Sandbox:
     ) -> ForkedServer:
         snapshot = await self._snapshot(key, spec, target, config)
         try:
-            return await ForkedServer.start(snapshot, session_id)
+            return await snapshot.world(session_id)
         except SystemFault:
             if snapshot.alive:
                 raise
         # The snapshot had died unnoticed, or was closed as idle just now; nothing of this world has happened yet.
-        return await ForkedServer.start(await self._snapshot(key, spec, target, config), session_id)
+        return await (await self._snapshot(key, spec, target, config)).world(session_id)
 
     async def _snapshot(self, key: str, spec: ServerSpec, target: Target, config: dict[str, Any]) -> Snapshot:
         scratch = self._scratch
@@ -206,7 +208,7 @@ class Sandbox:
 
     def _close_if_unused(self, key: str) -> bool:
         task = self._snapshots[key]
-        if not task.done() or (not task.cancelled() and task.exception() is None and task.result().children):
+        if not task.done() or (not task.cancelled() and task.exception() is None and task.result().worlds):
             return False
         del self._snapshots[key]
         self._snapshot_used.pop(key, None)

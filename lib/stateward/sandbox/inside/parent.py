@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import gc
 import inspect
+import logging
 import os
 import shutil
 import signal
@@ -40,6 +41,8 @@ def main(control_fd: int) -> NoReturn:
     try:
         module = load(order["kind"], order["name"], order["argv"])
         server = find_server(module)
+        # Nobody reads the logs of a world, and rendering a line of one costs as much as a call.
+        logging.disable(logging.INFO)
         tools = asyncio.run(_warm_up(server))
         if obstacles := crossing.obstacles(module, [control.fileno()]):
             raise NotForkable("after the import there are " + " and ".join(obstacles))
