@@ -29,10 +29,17 @@ def main(argv: Sequence[str] | None) -> int:
     from stateward.training.run import train
 
     model = model_path(config)
-    pool = selected_tasks(config, args.pool or str(RunDir(Path(config.run_dir)).pool / "train.yaml"))
+    pool_file = Path(args.pool) if args.pool else RunDir(Path(config.run_dir)).pool / "train.yaml"
+    pool = selected_tasks(config, str(pool_file))
     policy_id = policy_fingerprint(model, (config.policy.tool_parser, config.policy.reasoning_parser))
     result = train(
-        config, config.run_dir, model=model, policy_id=policy_id, pool=pool, ray_node=ray_of_allocation(os.environ)
+        config,
+        config.run_dir,
+        model=model,
+        policy_id=policy_id,
+        pool=pool,
+        evidence=pool_file.with_name("contamination.json"),
+        ray_node=ray_of_allocation(os.environ),
     )
     print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}")
     print(f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir}")

@@ -139,15 +139,3 @@ class CpuPlatform(PlatformBase):  # type: ignore[misc]
 
     def cudart(self) -> Any:
         return None
-
-
-def single_gloo_backend() -> None:
-    """Verl asks for the backends ``cpu:gloo,<device>:<backend>``, which here would name the CPU twice."""
-    from verl.utils import distributed
-
-    original = distributed.initialize_global_process_group_ray
-
-    def initialize(timeout_second: int | None = None, backend: str | None = None) -> None:
-        original(timeout_second, backend or "cpu:gloo")
-
-    distributed.initialize_global_process_group_ray = initialize

@@ -78,6 +78,19 @@ def step_line(
     return line
 
 
+def flat(line: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of `line` under ``stateward/`` names, as TensorBoard and W&B take them."""
+    out: dict[str, float] = {}
+    for name, value in line.items():
+        if isinstance(value, Mapping):
+            out |= {f"stateward/{name}/{inner}": float(v) for inner, v in value.items() if isinstance(v, int | float)}
+        elif isinstance(value, int | float) and name != "time":
+            out[f"stateward/{name}"] = float(value)
+        elif name == "passes_histogram":
+            out |= {f"stateward/groups_with_{k}_passes": float(number) for k, number in enumerate(value)}
+    return out
+
+
 def pass_rate(reports: Sequence[GroupReport]) -> float | None:
     """Share of passes among the valid episodes of `reports`; None without any."""
     valid = [s.outcome == "pass" for r in reports for s in r.sessions if s.outcome != "void"]

@@ -6,10 +6,12 @@ seconds of every start.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ray
 
+from stateward.training import stacks, verl_hooks
 from stateward.training.groups import GroupReport
 
 
@@ -32,6 +34,14 @@ class EpisodeHost:
 
     async def close(self) -> None:
         await self.worker.close()
+
+    def hook_report(self) -> str:
+        """See `verl_hooks.report`."""
+        return verl_hooks.report()
+
+    def request_stacks(self, folder: str) -> list[int]:
+        """Let the processes of the run on this node write their stacks; their ids."""
+        return stacks.request(Path(folder))
 
 
 def start_hosts(number: int) -> list[Any]:

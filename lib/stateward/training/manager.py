@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
+from verl.utils.model import compute_position_id_with_mask
 
+from stateward.errors import SystemFault
 from stateward.training.agent_loop import close_services
 from stateward.training.engines import EngineClient
 from stateward.training.groups import GroupReport, SessionReport
@@ -70,6 +73,14 @@ class EpisodeWorker(_TransferQueueWorker):  # type: ignore[misc]
         await super()._agent_loop_postprocess(output, validate, **kwargs)
         return report
 
+    def _compute_position_ids(self, input_ids: Any, attention_mask: Any, *_: Any, **__: Any) -> Any:
+        """One-dimensional positions: there is only text, whatever the model's processor could do with an image."""
+        return compute_position_id_with_mask(attention_mask)
+
+    def _compute_multi_modal_inputs(self, output: Any, input_ids: Any) -> dict[str, Any]:
+        """None: running the processor would tokenise the whole episode's text again."""
+        return {}
+
     async def close(self) -> None:
         """Stop the worlds of this process."""
         await close_services()
@@ -86,6 +97,9 @@ class EpisodeManager:
         self._running: dict[Any, tuple[GroupOrder, int]] = {}
         # No teachers, no reward workers.
         ray.get([host.start.remote(config, engines, None, []) for host in hosts])
+        wrong = [text for text in ray.get([host.hook_report.remote() for host in hosts]) if text]
+        if wrong:
+            raise SystemFault("training", "; ".join(wrong))
 
     def submit(self, order: GroupOrder) -> None:
         """Start a group on the host with the fewest."""
@@ -111,6 +125,11 @@ class EpisodeManager:
     @property
     def running(self) -> list[GroupOrder]:
         return [order for order, _ in self._running.values()]
+
+    def request_stacks(self, folder: Path) -> int:
+        """Let every process of the run write its stacks below `folder`; how many were asked."""
+        asked = ray.get([host.request_stacks.remote(str(folder)) for host in self.hosts], timeout=60)
+        return len({pid for pids in asked for pid in pids})
 
     def close(self) -> None:
         """Stop the worlds. What does not answer is stopped with its process by whoever owns Ray."""

@@ -170,7 +170,7 @@ def _trainer(config: Config, layout: Layout, paths: TrainPaths) -> Iterator[Over
     yield Override("trainer.v1.trainer_mode", NAME, "Verl's synchronous trainer with our collector and records")
     yield Override("trainer.project_name", NAME, "name of the tracking project")
     yield Override("trainer.experiment_name", config.name, "name of the campaign")
-    yield Override("trainer.logger", [], "figures go to metrics.jsonl")
+    yield Override("trainer.logger", list(train.trackers), "train.trackers; figures go to metrics.jsonl besides")
     yield Override("trainer.nnodes", layout.nodes, "train.nodes")
     yield Override("trainer.n_gpus_per_node", layout.devices_per_node, "train.gpus_per_node")
     yield Override("trainer.total_training_steps", train.steps, "train.steps")

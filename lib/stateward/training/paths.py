@@ -55,9 +55,9 @@ class TrainPaths:
         return self.stage / "checkpoints"
 
     @property
-    def episodes(self) -> Path:
-        """A stage directory of the store: ``shards/`` holds one journal a rollout worker."""
-        return self.stage / "episodes"
+    def shards(self) -> Path:
+        """Every training episode: one journal a rollout worker, sealed when the run is done."""
+        return self.stage / "shards"
 
     @property
     def metrics(self) -> Path:

@@ -10,6 +10,7 @@ from stateward.config import Config
 from stateward.training.layout import Layout, resolve_layout
 from stateward.training.overrides import Override, verl_overrides
 from stateward.training.paths import TrainPaths
+from stateward.training.stacks import LOGS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +66,8 @@ def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
         "VLLM_LOGGING_LEVEL": "WARNING",
         "VLLM_NO_USAGE_STATS": "1",
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
-        "STATEWARD_TRAIN_LOGS": str(paths.logs),
+        LOGS: str(paths.logs),
+        "TENSORBOARD_DIR": str(paths.stage / "tensorboard"),
     }
     if config.train.device == "cpu":
         env |= CPU_ENVIRONMENT

@@ -99,6 +99,7 @@ _QUIET = {
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
     "RAY_enable_metrics_collection": "0",
+    "RAY_worker_niceness": "0",  # Ray gives its workers 15, and then everything else on the machine goes first
     "RAY_DEDUP_LOGS": "0",
     "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
 }

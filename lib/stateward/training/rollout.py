@@ -90,7 +90,7 @@ class EpisodeService:
         try:
             environment = await stack.enter_async_context(open_environment(config.episode))
             name = f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}.jsonl"
-            journal = stack.enter_context(Journal(paths.episodes / "shards" / name))
+            journal = stack.enter_context(Journal(paths.shards / name))
         except BaseException:
             await stack.aclose()
             raise

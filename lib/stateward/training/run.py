@@ -17,11 +17,13 @@ from stateward.config import Config, config_to_dict
 from stateward.episode import settings_of, tasks_fingerprint
 from stateward.errors import SystemFault, UserError
 from stateward.outcome import fingerprint
+from stateward.store import Stage, read_journal, seal
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
-from stateward.training import verify
+from stateward.training import checks, verify
 from stateward.training.dataset import check_pool, write_dataset, write_tasks
 from stateward.training.overrides import NAME
+from stateward.training.paths import TrainPaths
 from stateward.training.plan import TrainPlan, plan_training, worker_environment
 from stateward.training.ray_local import RayNode, private_ray
 
@@ -47,12 +49,14 @@ def train(
     model: Path,
     policy_id: str,
     pool: Sequence[Task],
+    evidence: Path | None = None,
     ray_node: RayNode | None = None,
 ) -> TrainResult:
     """Train `model` on `pool` for `config.train.steps` steps, going on from the newest verified checkpoint.
 
     Args:
         policy_id: fingerprint of the base policy; the episodes of step N are recorded under ``policy_id+N``.
+        evidence: the contamination guard's file about this pool; None trusts the caller.
         ray_node: the Ray of an allocation; without one, a private Ray is started on this machine.
 
     Raises:
@@ -60,15 +64,73 @@ def train(
         SystemFault: the run ended before its last step; the text has the cause and where the logs are.
     """
     plan = plan_training(config, run_dir, model.resolve())
-    check_pool(pool, plan.layout.groups)
-    target = config.train.steps
-    start = verify.prepare_resume(plan.paths.checkpoints, plan.layout.world_size)
-    if start < target:
-        _write_plan(plan, policy_id, pool)
-        with ExitStack() as stack:
-            node = ray_node or stack.enter_context(_local_ray(plan))
-            _drive(plan, node)
+    paths, target = plan.paths, config.train.steps
+    inputs = _inputs(plan, policy_id, pool)
+    stage = Stage(paths.run_dir, "train")
+    start = verify.prepare_resume(paths.checkpoints, plan.layout.world_size)
+    if start < target or not stage.is_done(inputs):
+        needed = _checked(plan, pool, evidence)
+        stage.begin(config_to_dict(config), inputs)
+        if start < target:
+            checks.check_room(paths.checkpoints, needed)
+            longest = checks.check_prompts(config, plan.model, pool)
+            print(f"train: the longest of {len(pool)} prompts has {longest} tokens", flush=True)
+            _write_plan(plan, policy_id, pool)
+            with ExitStack() as stack:
+                _drive(plan, ray_node or stack.enter_context(_local_ray(plan)))
+        checkpoint = _finished(plan, target)
+        _seal_episodes(paths)
+        stage.done(steps=target, checkpoint=str(checkpoint.relative_to(paths.run_dir)))
     return TrainResult(steps=target, checkpoint=_finished(plan, target), resumed_from=start)
+
+
+def _checked(plan: TrainPlan, pool: Sequence[Task], evidence: Path | None) -> float:
+    """The checks that need no world; the bytes that checkpoints will take."""
+    checks.check_versions()
+    check_pool(pool, plan.layout.groups)
+    checks.check_model_files(plan.model)
+    if evidence is not None:
+        checks.check_disjoint(evidence, pool)
+    budgets = checks.memory_budgets(plan.config, plan.layout, plan.model)
+    print("\n".join(line for budget in budgets for line in budget.lines()), flush=True)
+    return budgets[-1].total
+
+
+#: Settings that change how a run is carried out but not what it learns: they may differ when it goes on.
+_OPERATIONAL = {
+    "steps",
+    "save_every",
+    "agent_workers",
+    "max_attempts",
+    "max_refill_rounds",
+    "max_void_share",
+    "watchdog_minutes",
+    "max_logprob_difference",
+    "device_memory_gb",
+    "host_memory_gb",
+    "trackers",
+    "param_offload",
+    "optimizer_offload",
+}
+
+
+def _inputs(plan: TrainPlan, policy_id: str, pool: Sequence[Task]) -> dict[str, Any]:
+    """What the result depends on, for the stage's marker."""
+    train = config_to_dict(plan.config.train)
+    return {
+        "policy": policy_id,
+        "settings": settings_of(plan.config, max_model_len=plan.config.policy.max_model_len),
+        "tasks": tasks_fingerprint(pool),
+        "train": {name: value for name, value in train.items() if name not in _OPERATIONAL},
+    }
+
+
+def _seal_episodes(paths: TrainPaths) -> None:
+    for journal in sorted(paths.shards.glob("*.jsonl")):
+        if next(iter(read_journal(journal)), None) is None:
+            journal.unlink()
+        else:
+            seal(journal, journal.with_suffix(".h5"))
 
 
 def _finished(plan: TrainPlan, target: int) -> Path:
@@ -84,7 +146,7 @@ def _finished(plan: TrainPlan, target: int) -> Path:
 
 def _write_plan(plan: TrainPlan, policy_id: str, pool: Sequence[Task]) -> None:
     paths, config = plan.paths, plan.config
-    for folder in (paths.plan, paths.checkpoints, paths.episodes / "shards", paths.logs):
+    for folder in (paths.plan, paths.checkpoints, paths.shards, paths.logs):
         folder.mkdir(parents=True, exist_ok=True)
     write_dataset(paths.dataset, pool)
     write_tasks(paths.tasks, pool)

@@ -6,26 +6,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+import ray
+import torch
 import transfer_queue
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1 import trainer_base
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+from verl.utils import tensordict_utils
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from stateward.config.load import config_from_dict
-from stateward.errors import StatewardError
-from stateward.training import figures
+from stateward.errors import SystemFault
+from stateward.training import figures, verl_hooks
+from stateward.training.agreement import check_agreement
 from stateward.training.collector import GroupCollector
 from stateward.training.engines import EngineClient
 from stateward.training.groups import StepGroups
 from stateward.training.manager import EpisodeManager, GroupOrder
 from stateward.training.overrides import NAME
 from stateward.training.paths import TrainPaths
-
-
-class Stalled(StatewardError):
-    """No group finished for longer than `train.watchdog_minutes`."""
 
 
 class _NoRewardWorkers:
@@ -79,8 +79,18 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         engines = self.llm_server_manager
         return EngineClient(dict(zip(engines.server_addresses, engines.server_handles, strict=True)))
 
+    def on_init_end(self) -> None:
+        super().on_init_end()
+        # Every trainer process shows that the corrections are in place in it.
+        reports = [worker.__ray_call__.remote(_hook_report) for worker in self.actor_rollout_wg.workers]
+        wrong = [text for text in (verl_hooks.report(), *ray.get(reports)) if text]
+        if wrong:
+            raise SystemFault("training", "; ".join(wrong))
+
     def fit(self, agent_loop_manager: EpisodeManager) -> None:
         self.replay_buffer.manager = agent_loop_manager
+        found = check_agreement(self, self.ours.train.max_logprob_difference)
+        print(f"engines and trainer agree: {json.dumps(found)}", flush=True)
         super().fit(agent_loop_manager)
 
     def prepare_step(self) -> dict[str, Any]:
@@ -99,9 +109,16 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         raise RuntimeError("the data loader is empty")
 
     def _stalled(self, running: list[GroupOrder]) -> None:
-        raise Stalled(
-            f"no group of episodes finished for {self.ours.train.watchdog_minutes:g} minutes; running: "
-            + ", ".join(f"{order.uid} ({order.key})" for order in running[:5])
+        """The watchdog: let every process write its stacks, then end the run for a resume."""
+        assert self.replay_buffer.manager is not None
+        try:
+            asked = f"{self.replay_buffer.manager.request_stacks(self.paths.logs)} processes wrote their stacks"
+        except ray.exceptions.RayError as error:
+            asked = f"the stacks could not be had ({type(error).__name__})"
+        raise SystemFault(
+            "training",
+            f"no group of episodes finished for {self.ours.train.watchdog_minutes:g} minutes; {asked} to "
+            f"{self.paths.logs / 'stacks'}; running: " + ", ".join(f"{o.uid} ({o.key})" for o in running[:5]),
         )
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
@@ -119,10 +136,41 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         }
         return batch
 
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        if self.ours.train.shuffle_rewards:
+            shuffle_rewards(batch, self.ours.train.seed + self.global_steps)
+        return super()._compute_advantage(batch, metrics)
+
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         line = figures.step_line(global_steps, self.replay_buffer.step, metrics, timing_raw, self._logprobs)
         figures.append_line(self.paths.metrics, line)
+        metrics.update(figures.flat(line))  # for the trackers, which Verl calls next
         print(f"step {global_steps}: {json.dumps(line)}", flush=True)
+
+
+def _hook_report(worker: Any) -> str:
+    return verl_hooks.report()
+
+
+def shuffle_rewards(batch: KVBatchMeta, seed: int) -> None:
+    """The control: permute the rewards within each group. Their means and spreads stay, what earned them is lost."""
+    data = transfer_queue.kv_batch_get(
+        keys=batch.keys, partition_id=batch.partition_id, select_fields=["uid", "rm_scores"]
+    )
+    scores = list(data["rm_scores"].unbind())
+    rows: dict[str, list[int]] = {}
+    for row, uid in enumerate(data["uid"].tolist()):
+        rows.setdefault(str(uid), []).append(row)
+    random = torch.Generator().manual_seed(seed)
+    shuffled = [torch.zeros_like(score) for score in scores]
+    for uid in sorted(rows):
+        order = torch.randperm(len(rows[uid]), generator=random).tolist()
+        for row, source in zip(rows[uid], order, strict=True):
+            shuffled[row][-1] = scores[rows[uid][source]].sum()
+    fields = {"rm_scores": torch.nested.as_nested_tensor(shuffled, layout=torch.jagged)}
+    transfer_queue.kv_batch_put(
+        keys=batch.keys, partition_id=batch.partition_id, fields=tensordict_utils.get_tensordict(fields)
+    )

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 
-if os.environ.get("VERL_PLATFORM") == "cpu":
-    from stateward.training import cpu_platform, vllm_name
+from stateward.training import verl_hooks
+from stateward.training.stacks import register
 
-    vllm_name.answer_for_vllm()
-    cpu_platform.single_gloo_backend()
+if os.environ.get("VERL_PLATFORM") == "cpu":
+    from stateward.training import cpu_platform as _registers  # noqa: F401
+
+verl_hooks.install()
+register()

@@ -1,0 +1,175 @@
+"""What must hold before the first step: each check costs seconds, each fault would cost a reservation."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from stateward.config import Config
+from stateward.errors import SystemFault, UserError
+from stateward.outcome import Trial
+from stateward.policy.turn import Sample
+from stateward.tasks.task import Task
+from stateward.training.layout import Layout
+from stateward.training.memory import Budget, budgets, check_budgets, model_size
+from stateward.training.verl_hooks import KNOWN_VERL
+
+_CHECKPOINT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+def check_versions() -> None:
+    """The corrections of Verl fit one version of it.
+
+    Raises:
+        UserError: Verl is missing, or another version.
+    """
+    try:
+        version = importlib.metadata.version("verl")
+    except importlib.metadata.PackageNotFoundError:
+        raise UserError("Verl is not installed", do="make setup, or use the container") from None
+    if version != KNOWN_VERL:
+        raise UserError(
+            f"Verl {version} is installed",
+            f"the corrections in training/verl_hooks.py were written against {KNOWN_VERL}",
+            f"install verl=={KNOWN_VERL}",
+        )
+
+
+def check_model_files(model: Path) -> None:
+    """Everything that Verl, vLLM and the renderer read is there, every shard of the index included.
+
+    Raises:
+        UserError: something is missing.
+    """
+    missing = [name for name in _CHECKPOINT_FILES if not (model / name).is_file()]
+    index = model / "model.safetensors.index.json"
+    if index.is_file():
+        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        missing += [name for name in shards if not (model / name).is_file()]
+    elif not any(model.glob("*.safetensors")):
+        missing.append("*.safetensors")
+    if missing:
+        raise UserError(f"{model} lacks {', '.join(missing[:5])}", do="copy the whole checkpoint")
+    inline = "chat_template" in json.loads((model / "tokenizer_config.json").read_text())
+    if not inline and not (model / "chat_template.jinja").is_file():
+        raise UserError(
+            f"{model} has no chat template",
+            "neither chat_template.jinja nor one in tokenizer_config.json",
+            "take an instruction-tuned checkpoint, or save the template beside it",
+        )
+
+
+def check_disjoint(evidence: Path, pool: Sequence[Task]) -> None:
+    """The contamination guard compared this very pool with the benchmark and found them disjoint.
+
+    Raises:
+        UserError: no evidence, an overlap, or tasks that the guard has not seen.
+    """
+    if not evidence.is_file():
+        raise UserError(
+            f"{evidence} is not there",
+            "nothing proves that the pool and the benchmark are disjoint",
+            "run jobs/curate.py; it writes the evidence beside the pool",
+        )
+    found = json.loads(evidence.read_text())
+    if found["verdict"] != "disjoint":
+        raise UserError(f"{evidence} says {found['verdict']}", do="exclude the shared tasks and curate again")
+    seen = {entry["uid"] for entry in found["pool"]}
+    unseen = sorted(task.uid for task in pool if task.uid not in seen)
+    if unseen:
+        raise UserError(
+            f"{len(unseen)} tasks of the pool were not compared with the benchmark, first {unseen[0]}",
+            f"{evidence} is about another pool",
+            "run jobs/curate.py again, or train on its own pool/train.yaml",
+        )
+
+
+def check_room(folder: Path, needed: float) -> None:
+    """The file system of `folder` has `needed` bytes free.
+
+    Raises:
+        UserError: it has not.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"{folder} has {free / 1e9:.1f} GB free, and the checkpoints need {needed / 1e9:.1f} GB",
+            "two are kept while a third is written",
+            "use a run directory on another file system",
+        )
+
+
+def memory_budgets(config: Config, layout: Layout, model: Path) -> list[Budget]:
+    """The budgets of the run, checked against what the configuration says is there."""
+    found = budgets(config, layout, model_size(model))
+    check_budgets(found)
+    return found
+
+
+class _MeasuringSampler:
+    """Notes the length of the prompt that it is given and ends the episode."""
+
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
+
+    async def sample(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
+        self.prompt_tokens = len(prompt_ids)
+        raise SystemFault("sampler", "measured")
+
+
+def check_prompts(config: Config, model: Path, pool: Sequence[Task]) -> int:
+    """Open every task's world once, render its first prompt with its tools, and refuse what does not fit.
+
+    Verl would cut a long prompt on the left and train on what is left of it. Returns the longest prompt's tokens.
+
+    Raises:
+        UserError: prompts that are too long, by name.
+        SystemFault: a world does not open, or a prompt cannot be rendered.
+    """
+    lengths = asyncio.run(_measure(config, model, pool))
+    limit = config.policy.max_prompt_tokens
+    long = sorted(((n, uid) for uid, n in lengths.items() if n > limit), reverse=True)
+    if long:
+        shown = ", ".join(f"{uid} ({n})" for n, uid in long[:5])
+        raise UserError(
+            f"{len(long)} prompts are longer than policy.max_prompt_tokens={limit}: {shown}",
+            "Verl would cut their beginning, the system message and the tools, and go on grading",
+            f"set policy.max_prompt_tokens={long[0][0]} or more, or take the tasks out of the pool",
+        )
+    return max(lengths.values())
+
+
+async def _measure(config: Config, model: Path, pool: Sequence[Task]) -> dict[str, int]:
+    from stateward.episode import TokenPolicy, open_environment
+    from stateward.policy import Interpreter, Renderer, load_tokenizer
+
+    tokenizer = load_tokenizer(model)
+    renderer = Renderer(tokenizer)
+    interpreter = Interpreter(tokenizer, config.policy.tool_parser, config.policy.reasoning_parser or None)
+    slots = asyncio.Semaphore(config.episode.concurrency)
+    async with open_environment(config.episode) as environment:
+
+        async def one(task: Task) -> int:
+            sampler = _MeasuringSampler()
+            policy = TokenPolicy(
+                renderer=renderer,
+                interpreter=interpreter,
+                sampler=sampler,
+                fingerprint="",
+                max_model_len=max(config.policy.max_model_len, 1 << 24),  # measured, not judged by room
+                max_tokens_per_turn=1,
+            )
+            trial = Trial(uid=task.uid, index=0, policy="", settings="")
+            async with slots:
+                record = await environment.runner(policy).run(task, trial, 0)
+            if not sampler.prompt_tokens:
+                raise SystemFault(record.fault_kind or "bug", f"{task.uid}: {record.fault_cause}")
+            return sampler.prompt_tokens
+
+        lengths = await asyncio.gather(*(one(task) for task in pool))
+    return {task.uid: n for task, n in zip(pool, lengths, strict=True)}

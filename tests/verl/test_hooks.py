@@ -1,0 +1,203 @@
+"""Each correction of Verl, with and without it, and the guards that refuse another Verl."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stateward.training import verl_hooks
+from stateward.training.verl_hooks import HOOKS, Hook, HookRefused
+
+pytestmark = pytest.mark.engines
+
+torch = pytest.importorskip("torch")
+
+
+def hook(name: str) -> Hook:
+    return next(h for h in HOOKS if h.name == name)
+
+
+@pytest.fixture(scope="module", name="engine")
+def _engine() -> Any:
+    pytest.importorskip("verl")
+    import verl.workers.engine.fsdp.transformer_impl as module
+
+    return module
+
+
+def test_every_hook_fits_the_installed_verl(engine: Any) -> None:
+    import importlib
+
+    for each in HOOKS:
+        target: Any = importlib.import_module(each.module)
+        for part in each.target.split("."):
+            target = getattr(target, part)
+        assert verl_hooks.source_digest(target) == each.source, each.name
+
+
+def test_another_source_is_refused() -> None:
+    def forward(self: Any, a: int) -> int:
+        return a
+
+    module = SimpleNamespace(FusedLinearForPPO=type("FusedLinearForPPO", (), {"forward": forward}))
+    with pytest.raises(HookRefused, match="the source of"):
+        verl_hooks.apply(hook("head_on_device"), module)  # type: ignore[arg-type]
+    with pytest.raises(HookRefused, match="has no"):
+        verl_hooks.apply(hook("head_on_device"), SimpleNamespace())  # type: ignore[arg-type]
+
+
+def test_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verl_hooks.importlib.metadata, "version", lambda name: "0.9.2")
+    with pytest.raises(HookRefused, match=r"0\.9\.2"):
+        verl_hooks.install()
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_the_head_meets_the_hidden_states_on_their_device(corrected: bool) -> None:
+    """On a made-up second device: torch's fake tensors check devices and compute nothing."""
+    from torch._subclasses import FakeTensorMode
+    from verl.utils.experimental.torch_functional import FusedLinearForPPO
+
+    loss = FusedLinearForPPO()
+    forward = hook("head_on_device").build(FusedLinearForPPO.forward) if corrected else FusedLinearForPPO.forward
+    with FakeTensorMode(), torch.no_grad():
+        hidden = torch.empty(1, 3, 8, device="cuda")
+        weight = torch.empty(16, 8, device="cpu")
+        labels = torch.empty(1, 3, dtype=torch.int64, device="cuda")
+        if not corrected:
+            with pytest.raises(RuntimeError, match="devices"):
+                forward(loss, hidden, weight, labels)
+            return
+        log_probs, _ = forward(loss, hidden, weight, labels)
+        assert log_probs.shape == (1, 3)
+        assert log_probs.device.type == "cuda"
+
+
+def test_the_head_still_learns_through_the_copy() -> None:
+    from verl.utils.experimental.torch_functional import FusedLinearForPPO
+
+    loss = FusedLinearForPPO()
+    forward = hook("head_on_device").build(FusedLinearForPPO.forward)
+    hidden, labels = torch.randn(1, 3, 8), torch.tensor([[1, 2, 3]])
+    weight = torch.randn(16, 8, requires_grad=True)
+    log_probs, _ = forward(loss, hidden, weight, labels)
+    expected = (hidden @ weight.t()).log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(log_probs, expected)
+    log_probs.sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.abs().sum() > 0
+
+
+class _CountingModule:
+    """Notes whether FSDP2 was told to keep gradients unsharded."""
+
+    def __init__(self) -> None:
+        self.deferred = 0
+
+    def set_requires_gradient_sync(self, wanted: bool) -> None:
+        self.deferred += not wanted
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_gradients_are_reduced_in_every_micro_batch(
+    corrected: bool, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "fsdp_version", lambda module: 2)
+    original = engine.FSDPEngine._gradient_sync_context
+    context = hook("reduce_every_micro_batch").build(original) if corrected else original
+    module = _CountingModule()
+    fake = SimpleNamespace(engine_config=SimpleNamespace(), module=module)  # the dataclass's own default defers
+    for last in (False, False, True):
+        with context(fake, is_last_micro_batch=last):
+            pass
+    assert module.deferred == (0 if corrected else 2)
+
+
+class _TextModel(torch.nn.Module):
+    pass
+
+
+class _Seeing(torch.nn.Module):
+    """A model that could see: its config has a vision part."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(vision_config=SimpleNamespace())
+        self.language_model = _TextModel()
+
+
+@contextmanager
+def sequence_parallel(size: int, monkeypatch: pytest.MonkeyPatch) -> Any:
+    from verl.utils import ulysses
+
+    monkeypatch.setattr(ulysses, "get_ulysses_sequence_parallel_world_size", lambda group=None: size)
+    monkeypatch.setattr(ulysses, "get_ulysses_sequence_parallel_rank", lambda group=None: 0)
+    group = SimpleNamespace(size=lambda: size, rank=lambda: 0)
+    monkeypatch.setattr(ulysses, "get_ulysses_sequence_parallel_group", lambda: group)
+    monkeypatch.setattr(ulysses.dist, "get_world_size", lambda group=None: size)
+    monkeypatch.setattr(ulysses.dist, "get_rank", lambda group=None: 0)
+    yield
+
+
+def micro_batch(media: bool) -> Any:
+    from verl.utils import tensordict_utils
+
+    rows = []
+    for length in (5, 9):
+        ids = torch.arange(length)
+        seen = {"pixel_values": torch.zeros(1, 4)} if media else {}
+        rows.append({"input_ids": ids, "position_ids": torch.arange(length), "multi_modal_inputs": seen})
+    batch = tensordict_utils.list_of_dict_to_tensordict(rows)
+    tensordict_utils.assign_non_tensor(batch, temperature=1.0, use_remove_padding=True)
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("corrected", "media", "divided"), [(False, False, False), (True, False, True), (True, True, False)]
+)
+def test_a_batch_of_text_is_divided_at_once(
+    corrected: bool, media: bool, divided: bool, engine: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = engine.FSDPEngineWithLMHead.prepare_model_inputs
+    prepare = hook("multimodal_by_inputs").build(original) if corrected else original
+    module = _Seeing()
+    fake = SimpleNamespace(
+        module=module,
+        use_ulysses_sp=True,
+        ulysses_sequence_parallel_size=2,
+        pad_to_length=False,
+        _get_packed_pad_size=lambda length: 0,
+    )
+    with sequence_parallel(2, monkeypatch):
+        inputs, _ = prepare(fake, micro_batch(media))
+    assert inputs["input_ids"].shape[-1] == (7 if divided else 14)
+    assert fake.module is module
+    if corrected:
+        # Verl's wrapper of the decoder divides unless it is told that this was done.
+        assert module.language_model._needs_initial_slice is media
+
+
+def test_hooks_are_in_place_in_a_fresh_process() -> None:
+    code = (
+        "import verl, verl.workers.engine.fsdp.transformer_impl, verl.utils.experimental.torch_functional\n"
+        "import verl.utils.distributed\n"
+        "from stateward.training import verl_hooks as h\n"
+        "assert h.active() == h.expected() and len(h.active()) == 4, (h.active(), h.expected())\n"
+        "assert h.report() == ''\n"
+        "h._applied.discard('one_gloo'); assert 'one_gloo' in h.report()\n"
+    )
+    import os
+
+    env = {
+        **os.environ,
+        "VERL_PLATFORM": "cpu",
+        "VERL_ENGINE_DEVICE": "cuda",
+        "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
+    }
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
