@@ -20,7 +20,7 @@ from stateward.config.load import config_from_dict
 from stateward.episode import Tally, settings_of, tasks_fingerprint
 from stateward.errors import UserError
 from stateward.outcome import Outcome, fingerprint
-from stateward.policy import policy_fingerprint
+from stateward.policy import fingerprint_of
 from stateward.store import Journal, Stage, read_records, seal
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
@@ -106,13 +106,12 @@ def plan_evaluation(config: Config, label: str, model: Path) -> SamplingPlan:
 def _plan(
     config: Config, *, name: str, tasks: list[Task], model: Path, max_model_len: int, **rest: Any
 ) -> SamplingPlan:
-    parsers = (config.policy.tool_parser, config.policy.reasoning_parser)
     return SamplingPlan(
         config=config,
         name=name,
         tasks=tasks,
         model=model,
-        policy_id=policy_fingerprint(model, parsers),
+        policy_id=fingerprint_of(model, config.policy),
         max_model_len=max_model_len,
         settings=settings_of(config, max_model_len=max_model_len),
         **rest,
@@ -179,13 +178,14 @@ async def _run_shard(config: Config, stage: Stage, spec: dict[str, Any], tasks: 
     from stateward.cluster.services.vllm import serve
     from stateward.difficulty import stop_rule
     from stateward.episode import TokenPolicy, open_environment, run_trials
-    from stateward.policy import Interpreter, Renderer, load_tokenizer
+    from stateward.policy import open_policy
+    from stateward.policy.preflight import check_server
     from stateward.policy.samplers.vllm import VllmSampler
 
     earlier = _earlier(stage)
     rule = None if spec["stop_rule"] == "fixed" else stop_rule(spec["stop_rule"], config.probe, config.curate.bands)
     model = Path(spec["model"])
-    tokenizer = load_tokenizer(model)
+    opened = open_policy(model, config.policy)
     log = stage.path / "logs" / f"vllm-{spec['shard']:04d}.log"
     with (
         serve(model, config.serve, max_model_len=spec["max_model_len"], log=log) as server,
@@ -194,11 +194,12 @@ async def _run_shard(config: Config, stage: Stage, spec: dict[str, Any], tasks: 
     ):
         async with (
             open_environment(config.episode) as environment,
-            VllmSampler(server.base_url, server.api_key, config.sampling, tokenizer=tokenizer) as sampler,
+            VllmSampler(server.base_url, server.api_key, config.sampling, tokenizer=opened.tokenizer) as sampler,
         ):
+            await check_server(opened.renderer, opened.interpreter, sampler)
             policy = TokenPolicy(
-                renderer=Renderer(tokenizer),
-                interpreter=Interpreter(tokenizer, config.policy.tool_parser, config.policy.reasoning_parser or None),
+                renderer=opened.renderer,
+                interpreter=opened.interpreter,
                 sampler=sampler,
                 fingerprint=spec["policy"],
                 max_model_len=spec["max_model_len"],

@@ -23,6 +23,7 @@ class PolicyConfig:
     model: str = "???"  # checkpoint directory in Hugging Face format; "practice" is the bundled tiny policy
     tool_parser: str = "qwen3_xml"  # a name of vLLM's tool parser registry
     reasoning_parser: str = "qwen3"  # "" for a model that does not think
+    template: dict[str, Any] = field(default_factory=dict)  # settings of the chat template, e.g. reasoning_effort: low
     max_model_len: int = 133_120  # tokens, prompt and response
     max_prompt_tokens: int = 26_624  # a longer first prompt is refused by name, never cut
 

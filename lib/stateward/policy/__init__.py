@@ -4,6 +4,7 @@ from stateward.policy.audit import Audit, audit
 from stateward.policy.checkpoint import load_tokenizer, policy_fingerprint, stop_tokens
 from stateward.policy.interpret import Interpreter
 from stateward.policy.ledger import Ledger, Segment
+from stateward.policy.opened import OpenedPolicy, fingerprint_of, open_policy
 from stateward.policy.render import Renderer
 from stateward.policy.turn import ChatModel, Sample, Sampler, ToolCall, Turn
 
@@ -12,6 +13,7 @@ __all__ = [
     "ChatModel",
     "Interpreter",
     "Ledger",
+    "OpenedPolicy",
     "Renderer",
     "Sample",
     "Sampler",
@@ -19,7 +21,9 @@ __all__ = [
     "ToolCall",
     "Turn",
     "audit",
+    "fingerprint_of",
     "load_tokenizer",
+    "open_policy",
     "policy_fingerprint",
     "stop_tokens",
 ]
