@@ -20,7 +20,7 @@ from stateward.config.load import config_from_dict
 from stateward.episode import Environment, TokenPolicy, open_environment
 from stateward.errors import SystemFault
 from stateward.outcome import EpisodeRecord, Outcome, Trial
-from stateward.policy import Interpreter, Renderer, load_tokenizer, stop_tokens
+from stateward.policy import Interpreter, Renderer, open_policy, stop_tokens
 from stateward.policy.samplers.verl import VerlSampler
 from stateward.store import Journal
 from stateward.tasks.task import Task
@@ -85,7 +85,7 @@ class EpisodeService:
         plan = json.loads(settings_file.read_text())  # noqa: ASYNC240 - once, before any episode
         config = config_from_dict(plan["config"])
         paths = TrainPaths(Path(plan["run_dir"]))
-        tokenizer = load_tokenizer(Path(plan["model"]))
+        opened = open_policy(Path(plan["model"]), config.policy)
         stack = AsyncExitStack()
         try:
             environment = await stack.enter_async_context(open_environment(config.episode))
@@ -98,9 +98,9 @@ class EpisodeService:
             config=config,
             tasks=read_tasks(paths.tasks),
             environment=environment,
-            renderer=Renderer(tokenizer),
-            interpreter=Interpreter(tokenizer, config.policy.tool_parser, config.policy.reasoning_parser or None),
-            stop_ids=frozenset(stop_tokens(tokenizer)),
+            renderer=opened.renderer,
+            interpreter=opened.interpreter,
+            stop_ids=frozenset(stop_tokens(opened.tokenizer)),
             policy_id=plan["policy"],
             settings_id=plan["settings"],
             journal=journal,
