@@ -39,8 +39,8 @@ CONFIG=${CONFIG:-configs/q38_full.yaml}
 RUN_DIR=${RUN_DIR:-runs/q38_full}
 MAX_RESTARTS=${MAX_RESTARTS:-10}
 
-# Near the time limit or before a preemption only this shell is signalled. It ends the step with SIGTERM (NCCL
-# may catch USR1) and comes back from the last verified checkpoint.
+# Near the time limit or before a preemption only this shell is signalled. It ends the step with SIGTERM
+# (NCCL may catch USR1) and comes back from the last verified checkpoint.
 again=no
 end_step() {
     again=yes

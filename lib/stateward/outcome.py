@@ -82,7 +82,7 @@ class EpisodeRecord:
             length (the context was full), fault.
         failure: of a failed check: {file, line, text, message}.
         turns: assistant turns; tool_calls: calls made; tool_errors: calls that the tool or the interpreter refused.
-        problems: interpreter's counts, e.g. {"call_in_thinking": 1, "bad_arguments": 2, "template_dropped_thinking": 0}.
+        problems: what renderer and interpreter noticed, counted: {"call_in_thinking": 1, "bad_arguments": 2, ...}.
         usage: by party: policy, user, judge.
         seconds: wall clock by phase: total, sample, tools, user, open, grade.
         started: Unix time.

@@ -46,7 +46,7 @@ def fill(groups: StepGroups, stream: list[list[Outcome]]) -> list[int]:
 
 
 def reference(stream: list[list[Outcome]], wanted: int, budget: int) -> tuple[list[int], int] | None:
-    """Numbers of the kept groups and how many were drawn, or None if the budget does not suffice. numpy, in ten lines."""
+    """Numbers of the kept groups and how many were drawn, or None if the budget does not suffice; in numpy."""
     value = {PASS: 1.0, FAIL: 0.0, VOID: np.nan}
     rewards = np.array([[value[o] for o in outcomes] for outcomes in stream[:budget]])
     signal = rewards.std(axis=1) > 0  # NaN, that is a void anywhere, compares false
@@ -66,9 +66,7 @@ outcome_lists = st.lists(st.sampled_from([PASS, FAIL, VOID]), min_size=4, max_si
     wanted=st.integers(1, 4),
     rounds=st.integers(1, 3),
 )
-def test_filtering_and_refilling_agree_with_numpy(
-    stream: list[list[Outcome]], wanted: int, rounds: int
-) -> None:
+def test_filtering_and_refilling_agree_with_numpy(stream: list[list[Outcome]], wanted: int, rounds: int) -> None:
     budget = wanted * (1 + rounds)
     expected = reference(stream, wanted, min(budget, len(stream)))
     groups = step(wanted=wanted, rounds=rounds)

@@ -1,4 +1,4 @@
-"""One dataclass a component. Units stand in the names or in the comment; every default is the published run's or says why.
+"""One dataclass a component. Units stand in names or comments; every default is the published run's or says why.
 
 A field exists because a user needs it today. Unknown keys in a file or an override are refused by `load_config`.
 """
@@ -179,7 +179,7 @@ class TrainConfig:
     max_attempts: int = 3  # runs of one episode before its group is replaced as void
     max_void_share: float = 0.25  # of a step's episodes; above it the run stops
     watchdog_minutes: float = 90.0  # without a finished group: stacks into the log, then the run ends
-    max_logprob_difference: float = 0.15  # mean |sampler - trainer| in nats before step one; above it nothing is trained
+    max_logprob_difference: float = 0.15  # mean |sampler - trainer| in nats before step one; above it: no training
     device_memory_gb: float = 0.0  # of one device, for the memory budget; 0: not checked
     host_memory_gb: float = 0.0  # of one node; 0: not checked
     trackers: list[str] = field(default_factory=list)  # tensorboard, wandb; metrics.jsonl is always written
