@@ -1,13 +1,14 @@
 # stateward on one machine. `make run` and `make test` set up what they need; nothing else has to be done first.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup system run test test-fast test-engines lint type lock practice-policy clean
+.PHONY: help setup system run test test-fast lint type lock practice-policy slurm-up slurm-down clean
 
 # Python 3.11 or 3.12. The environment lies in the checkout; downloads are cached outside it.
 VENV ?= .venv
 PY := $(VENV)/bin/python
 CONFIG ?= configs/practice.yaml
 RUN_DIR ?= runs/practice
+SLURM_DIR ?= runs/slurm
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH
 
@@ -37,6 +38,12 @@ lint: setup ## ruff
 
 type: setup ## mypy --strict on the library
 	@$(VENV)/bin/mypy
+
+slurm-up: setup system ## a real Slurm on this machine, to practise on (runs/slurm)
+	@mkdir -p runs && $(PY) -m stateward.cluster.one_machine up $(SLURM_DIR)
+
+slurm-down: setup ## end it
+	@$(PY) -m stateward.cluster.one_machine down $(SLURM_DIR)
 
 practice-policy: setup ## make the tiny policy again from its recipe
 	@$(PY) -m stateward.practice.policy.make

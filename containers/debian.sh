@@ -2,7 +2,7 @@
 # Debian packages for the slow tests: a browser, and what a one-machine Slurm needs. Asked for by `make test`.
 # Elsewhere than as root on a Debian-like system nothing is installed, and the tests that need them skip, saying why.
 set -euo pipefail
-wanted=(chromium)
+wanted=(chromium munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core mariadb-client-core)
 have() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 missing=()
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
