@@ -128,9 +128,9 @@ def page(campaign: Any, tmp_path: Path) -> Callable[..., Path]:
     evil = '<img src=x onerror="document.title=1"></script><script>document.title=2</script>'
 
     def write(**options: Any) -> Path:
-        campaign.add("base", [4, 2, 0, 1, 3, 2], 4, voids=[(3, 0)], skip=())
+        campaign.add("base", [4, 2, 0, 1, 3, 2], 4)
         campaign.add("tuned", [4, 4, 1, 0, 4, 3], 4)
-        campaign.add("other", [1, 1, 1, 1, 1, 1], 4, messages=[{"role": "user", "content": evil}])
+        campaign.add("other", [1, 1, 1, 1, 1, 1], 4, messages=[{"role": "user", "content": evil}], voids=[(3, 0)])
         train = campaign.run_dir / "train"
         train.mkdir()
         rows = [{"step": s, "reward_mean": s / 9, "signal_free_share": 0.5, "episodes_run": 9} for s in range(1, 8)]
@@ -193,7 +193,7 @@ def test_keyboard_alone(tab: Tab, page: Callable[..., Path]) -> None:
     tab.wait("document.querySelector('.opened .trial')")
     assert tab.js("document.activeElement.getAttribute('aria-expanded')") == "true"
     tab.key("Tab", 9)
-    assert tab.js("document.activeElement.getAttribute('aria-label')") == "base trial 0, void"
+    assert tab.js("document.activeElement.getAttribute('aria-label')").startswith("base trial 0, ")
     tab.key("ArrowRight", 39)
     assert tab.js("document.activeElement.getAttribute('aria-label')").startswith("base trial 1, ")
     tab.key("Enter", 13)
@@ -236,7 +236,7 @@ def test_a_screen_reader_finds_names_for_everything(tab: Tab, page: Callable[...
     assert nameless == []
     assert "pass@k and pass^k" in seen["image"]
     assert {"find", "domain", "change"} <= set(seen["searchbox"] + seen.get("combobox", []))
-    assert "base trial 3, pass" in seen["button"]
+    assert {"other trial 0, void", "other trial 1, fail"} & set(seen["button"])
     assert tab.js("document.documentElement.lang") == "en"
     levels = tab.js("[...document.querySelectorAll('h1,h2,h3')].map(h => Number(h.tagName[1]))")
     assert levels[0] == 1

@@ -1,9 +1,9 @@
 """Conversations small enough for one page: shortened texts, each distinct text once a task, compressed.
 
-A page of 15 MB cannot hold 10,140 conversations of 50 KB whole. Every trial keeps its whole course: each message, each
-call, the failing line and the state difference; long texts are cut in the middle, and say by how much. How long a text
-may be is the largest of `LIMITS` with which everything fits. What room is left then goes to whole conversations, of
-the tasks whose reliability changed first.
+A page of 15 MB cannot hold 10,140 conversations of 50 KB whole. Every trial keeps its course, its failing line and its
+state difference; long texts are cut in the middle, and say by how much. How much a trial keeps is the first of
+`LEVELS` with which all of them fit into three quarters of the room. The rest goes to whole conversations, of the tasks
+whose reliability changed first.
 """
 
 from __future__ import annotations
@@ -20,8 +20,25 @@ import numpy as np
 from stateward.evaluation.run import Run
 from stateward.outcome import EpisodeRecord
 
-#: Characters of one text: a message, its reasoning, a call's arguments, a value of the state. None: whole.
-LIMITS: tuple[int | None, ...] = (None, 8_000, 4_000, 2_000, 1_000, 500, 250, 120, 60, 30)
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """What is kept of a conversation.
+
+    `limit`: characters of one text (a message, its reasoning, a call's arguments, a value of the state); None: whole.
+    `course`: ``full``; ``outline`` leaves out reasoning, arguments and tool results; ``none`` leaves out messages.
+    """
+
+    limit: int | None
+    course: str = "full"
+
+
+LEVELS = (
+    *(Level(limit=n) for n in (None, 8_000, 4_000, 2_000, 1_000, 500, 250, 120, 60, 30)),
+    Level(limit=60, course="outline"),
+    Level(limit=30, course="none"),
+)
+_SHARE = 0.75  # of the room, for what every trial keeps
 _SAMPLE = 12  # tasks that are packed to estimate a limit
 _ROWS = 40  # rows of a state difference, where texts are cut
 _ROLES = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
@@ -29,10 +46,10 @@ _ROLES = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
 
 @dataclass(kw_only=True)
 class Packed:
-    """Blocks for the page: element id → base64 of deflated JSON. `limit` is the length texts were cut to."""
+    """Blocks for the page: element id → base64 of deflated JSON. `whole` counts conversations kept whole besides."""
 
+    level: Level
     blocks: dict[str, str] = field(default_factory=dict)
-    limit: int | None = None
     whole: int = 0
 
     @property
@@ -46,24 +63,20 @@ def pack(runs: Sequence[Run], uids: Sequence[str], budget: int, *, directory: st
     Args:
         directory: the run directory as the page's hints name it.
         first: tasks whose conversations are kept whole first, if room is left.
-
-    Raises:
-        ValueError: even the shortest texts do not fit.
     """
     source = _Source(runs, uids, directory)
     at = _first_guess(source, budget)
     while True:
-        packed = Packed(limit=LIMITS[at])
+        share = budget if at == 0 or at == len(LEVELS) - 1 else budget * _SHARE
+        packed = Packed(level=LEVELS[at])
         for n in range(len(uids)):
-            packed.blocks[f"t{n}"] = _pack(source.task(n, LIMITS[at]))
-            if packed.size > budget:
+            packed.blocks[f"t{n}"] = _pack(source.task(n, packed.level))
+            if packed.size > share and at < len(LEVELS) - 1:
                 break
         else:
             break
         at += 1
-        if at == len(LIMITS):
-            raise ValueError(f"{len(uids)} tasks do not fit into {budget} bytes")
-    if packed.limit is not None:
+    if at > 0:
         _add_whole(packed, source, [uids.index(uid) for uid in first if uid in uids], budget)
     return packed
 
@@ -90,16 +103,16 @@ class _Source:
             for record in run.records.select(self._rows[r].get(self.uids[n].encode(), [])):
                 yield r, record
 
-    def task(self, n: int, limit: int | None) -> dict[str, Any]:
+    def task(self, n: int, level: Level) -> dict[str, Any]:
         """The block of one task, JSON-ready."""
-        pool = _Pool(limit)
-        talks = [talk(record, r, pool, limit) for r, record in self.records(n)]
+        pool = _Pool(level.limit)
+        talks = [talk(record, r, pool, level) for r, record in self.records(n)]
         return {
             "uid": self.uids[n],
             "dir": self.directory,
             "runs": [run.label for run in self.runs],
             "facts": [self._facts(n, r) for r in range(len(self.runs))],
-            "cut": limit is not None,
+            "cut": "" if level == LEVELS[0] else level.course,
             "talks": talks,
             "pool": pool.texts,
         }
@@ -131,21 +144,9 @@ class _Pool:
         return self._at[text]
 
 
-def talk(record: EpisodeRecord, run: int, pool: _Pool, limit: int | None) -> dict[str, Any]:
+def talk(record: EpisodeRecord, run: int, pool: _Pool, level: Level) -> dict[str, Any]:
     """One conversation: r run, i index, m messages, d state difference, dn rows left out, f failure, x fault."""
-    messages = []
-    for m in record.messages:
-        content, reasoning = m.get("content"), m.get("reasoning_content") or m.get("reasoning")
-        calls = [c.get("function", c) for c in m.get("tool_calls") or ()]
-        messages.append(
-            [
-                _ROLES.get(str(m.get("role")), str(m.get("role"))),
-                pool.add(_text(content)) if content else None,
-                pool.add(_text(reasoning)) if reasoning else None,
-                [[str(c.get("name", "?")), pool.add(_text(c.get("arguments", {})))] for c in calls],
-                str(m.get("name") or "") if m.get("role") == "tool" else "",
-            ]
-        )
+    limit = level.limit
     rows = record.state_diff if limit is None else record.state_diff[:_ROWS]
     f = record.failure
     failure = None
@@ -156,7 +157,7 @@ def talk(record: EpisodeRecord, run: int, pool: _Pool, limit: int | None) -> dic
     return {
         "r": run,
         "i": record.trial.index,
-        "m": messages,
+        "m": [] if level.course == "none" else [_message(m, pool, level) for m in record.messages],
         "d": [[shorten(_text(value), limit) for value in row] for row in rows],
         "dn": len(record.state_diff) - len(rows),
         "f": failure,
@@ -164,32 +165,53 @@ def talk(record: EpisodeRecord, run: int, pool: _Pool, limit: int | None) -> dic
     }
 
 
+def _message(m: dict[str, Any], pool: _Pool, level: Level) -> list[Any]:
+    """[role, content, reasoning, [[name, arguments], …], tool's name]; texts by their position in the pool."""
+    role = str(m.get("role"))
+    content, reasoning = m.get("content"), m.get("reasoning_content") or m.get("reasoning")
+    full = level.course == "full"
+    kept = bool(content) and (full or role != "tool")
+    calls = [c.get("function", c) for c in m.get("tool_calls") or ()]
+    return [
+        _ROLES.get(role, role),
+        pool.add(_text(content)) if kept else None,
+        pool.add(_text(reasoning)) if reasoning and full else None,
+        [[str(c.get("name", "?")), pool.add(_text(c.get("arguments", {})) if full else "…")] for c in calls],
+        str(m.get("name") or "") if role == "tool" else "",
+    ]
+
+
 def _first_guess(source: _Source, budget: int) -> int:
-    """Position in `LIMITS` of the largest that fits, judged by some tasks."""
+    """Position in `LEVELS` of the first that fits, judged by some tasks."""
     sample = np.unique(np.linspace(0, len(source.uids) - 1, min(_SAMPLE, len(source.uids))).astype(int))
-    for at, limit in enumerate(LIMITS):
-        size = sum(len(_pack(source.task(int(n), limit))) for n in sample)
-        if size * len(source.uids) / len(sample) <= budget:
+    for at, level in enumerate(LEVELS):
+        size = sum(len(_pack(source.task(int(n), level))) for n in sample)
+        if size * len(source.uids) / len(sample) <= (budget * _SHARE if at else budget):
             return at
-    return len(LIMITS) - 1
+    return len(LEVELS) - 1
 
 
 def _add_whole(packed: Packed, source: _Source, order: Sequence[int], budget: int) -> None:
-    """Fill the room that is left with whole conversations: of each task in `order`, one pass and one failure a run."""
+    """Fill the room that is left with whole conversations, one more of each task a round, in `order`: a pass and a
+    failure of each run, of the last run first."""
     room = budget - packed.size
-    for n in order:
-        seen: set[tuple[int, str]] = set()
-        for r, record in source.records(n):
-            if (r, record.outcome.value) in seen:
+    for turn in range(2 * len(source.runs)):
+        for n in order:
+            kinds: dict[tuple[int, str], EpisodeRecord] = {}
+            for r, record in source.records(n):
+                kinds.setdefault((r, record.outcome.value), record)
+            chosen = sorted(kinds, key=lambda kind: (-kind[0], kind[1]))
+            if turn >= len(chosen):
                 continue
-            seen.add((r, record.outcome.value))
+            r, _ = chosen[turn]
+            record = kinds[chosen[turn]]
             pool = _Pool(None)
-            block = _pack({"talks": [talk(record, r, pool, None)], "pool": pool.texts})
+            block = _pack({"talks": [talk(record, r, pool, LEVELS[0])], "pool": pool.texts})
             if len(block) > room:
                 return
             packed.blocks[f"w{n}-{r}-{record.trial.index}"] = block
             packed.whole += 1
-            room -= len(block)
+            room -= len(block) + 100  # and its element
 
 
 def _rows_by_uid(run: Run) -> dict[bytes, list[int]]:

@@ -56,6 +56,12 @@ def void_share(row: Row) -> float | None:
     return sum(row.get("voids", {}).values()) / run if run else None
 
 
+def sampler_kl(row: Row) -> float | None:
+    """KL(sampler ‖ trainer) per token, estimated on the sampled tokens: the mean of log p_sampler − log p_trainer."""
+    mean = number("logprob_difference", "mean")(row)
+    return None if mean is None else -mean
+
+
 #: Title → (line name, reader) of each chart; `percent` charts are listed in `PERCENT`.
 CURVES: dict[str, list[tuple[str, Callable[[Row], float | None]]]] = {
     "Reward": [("reward of trained groups", number("reward_mean")), ("pass rate of all groups", number("pass_rate"))],
@@ -66,8 +72,8 @@ CURVES: dict[str, list[tuple[str, Callable[[Row], float | None]]]] = {
         ("longest", number("response_tokens_max")),
     ],
     "Sampler against trainer": [
-        ("KL", number("logprob_difference", "kl")),
-        ("mean |Δ log p|", number("logprob_difference", "mean")),
+        ("KL", sampler_kl),
+        ("mean |Δ log p|", number("logprob_difference", "mean_absolute")),
     ],
 }
 PERCENT = {"Reward", "Groups without signal", "Voids"}

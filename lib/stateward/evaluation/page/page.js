@@ -70,7 +70,7 @@
     box.append(differenceTable(talk.d, talk.dn));
     const list = make("ol", { "aria-label": "conversation" });
     for (const m of talk.m) list.append(message(m, pool));
-    if (!whole && data.cut) box.append(make("p", { class: "faint" }, "Long messages are shortened here to keep this page small. Whole: python jobs/report.py " + data.dir + " --trial " + data.uid + ":" + index + ", or a page of this task with --task " + data.uid));
+    if (!whole && data.cut) box.append(make("p", { class: "faint" }, (data.cut === "full" ? "Long texts are shortened" : "Only the course of the conversation is kept") + " here, to keep this page small. Whole: python jobs/report.py " + data.dir + " --trial " + data.uid + ":" + index + ", or a page of this task with --task " + data.uid));
     box.append(list);
     return box;
   };
