@@ -13,6 +13,8 @@ from pathlib import Path
 from stateward.campaign.cli import DONE, INCOMPLETE, entry
 from stateward.errors import UserError
 
+PRICES = Path(__file__).parents[1] / "configs" / "prices.yaml"
+
 
 def main(argv: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None) -> int:
     parser.add_argument(
         "--accept-duplicates", action="store_true", help="score trials that ran twice; the later attempt counts"
     )
-    parser.add_argument("--prices", type=Path, default=Path("configs/prices.yaml"), metavar="FILE")
+    parser.add_argument("--prices", type=Path, default=PRICES, metavar="FILE", help="default: configs/prices.yaml")
     parser.add_argument("--bootstrap", type=int, default=10_000, metavar="N", help="resamples (default 10,000)")
     args = parser.parse_args(argv)
     if args.trial:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from stateward.errors import UserError, nearest
 from stateward.evaluation.charts import standalone
+from stateward.evaluation.comparison import Transitions
 from stateward.evaluation.gather import Report, ReportOptions, compute
 from stateward.evaluation.page import report_page, task_page
 from stateward.evaluation.plots import run_charts, training_charts
@@ -57,6 +58,18 @@ def terminal(report: Report) -> str:
     return "\n\n".join(p for p in parts if p)
 
 
+def _moved(base: str, tuned: str, moved: Transitions) -> str:
+    """The names of the tasks whose reliability changed."""
+    named = {
+        "became reliable": moved.became_reliable,
+        "lost reliability": moved.lost_reliability,
+        "passed for the first time": moved.first_success,
+        "lost the last success": moved.lost_last_success,
+    }
+    lines = [f"- {what} ({len(uids)}): {', '.join(f'`{u}`' for u in uids) or 'none'}" for what, uids in named.items()]
+    return f"## Tasks that moved from {base} to {tuned}\n\n" + "\n".join(lines)
+
+
 def markdown(report: Report, charts: Sequence[str]) -> str:
     """The report as Markdown, with its charts beside it."""
     parts = [f"# Report of {report.run_dir.name}"]
@@ -69,6 +82,9 @@ def markdown(report: Report, charts: Sequence[str]) -> str:
                 f"## What is supported: {c.base} against {c.tuned}\n\n" + "\n".join(f"- {s}" for s in c.sentences)
             )
     parts += [t.markdown() for t in report.tables()]
+    for c in report.comparisons:
+        if c.transitions is not None:
+            parts.append(_moved(c.base, c.tuned, c.transitions))
     if charts:
         parts.append("## Charts\n\n" + "\n\n".join(f"![{stem}]({stem}.svg)" for stem in charts))
     conditions = []
