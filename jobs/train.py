@@ -24,14 +24,14 @@ def main(argv: Sequence[str] | None) -> int:
         print("\n".join(plan_training(config, config.run_dir, Path(config.policy.model)).lines()))
         return DONE
     from stateward.campaign.layout import RunDir, model_path, selected_tasks
-    from stateward.policy import policy_fingerprint
+    from stateward.policy import fingerprint_of
     from stateward.training.ray_local import ray_of_allocation
     from stateward.training.run import train
 
     model = model_path(config)
     pool_file = Path(args.pool) if args.pool else RunDir(Path(config.run_dir)).pool / "train.yaml"
     pool = selected_tasks(config, str(pool_file))
-    policy_id = policy_fingerprint(model, (config.policy.tool_parser, config.policy.reasoning_parser))
+    policy_id = fingerprint_of(model, config.policy)
     result = train(
         config,
         config.run_dir,

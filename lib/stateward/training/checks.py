@@ -146,19 +146,17 @@ def check_prompts(config: Config, model: Path, pool: Sequence[Task]) -> int:
 
 async def _measure(config: Config, model: Path, pool: Sequence[Task]) -> dict[str, int]:
     from stateward.episode import TokenPolicy, open_environment
-    from stateward.policy import Interpreter, Renderer, load_tokenizer
+    from stateward.policy import open_policy
 
-    tokenizer = load_tokenizer(model)
-    renderer = Renderer(tokenizer)
-    interpreter = Interpreter(tokenizer, config.policy.tool_parser, config.policy.reasoning_parser or None)
+    opened = open_policy(model, config.policy)
     slots = asyncio.Semaphore(config.episode.concurrency)
     async with open_environment(config.episode) as environment:
 
         async def one(task: Task) -> int:
             sampler = _MeasuringSampler()
             policy = TokenPolicy(
-                renderer=renderer,
-                interpreter=interpreter,
+                renderer=opened.renderer,
+                interpreter=opened.interpreter,
                 sampler=sampler,
                 fingerprint="",
                 max_model_len=max(config.policy.max_model_len, 1 << 24),  # measured, not judged by room
