@@ -17,7 +17,8 @@ from stateward.training.plan import plan_training
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
-CONFIGS = ["q38_full", "q36_27b_lora", "q35_9b_lora", "practice"]
+GOLDEN_CONFIGS = ["q38_full", "q36_27b_lora", "q35_9b_lora"]
+CONFIGS = [*GOLDEN_CONFIGS, "practice"]  # practice is tuned; its values are not frozen
 
 
 def config_of(name: str, *overrides: str) -> Config:
@@ -29,8 +30,8 @@ def rendered(config: Config) -> list[str]:
     return [override.render() for override in plan.overrides]
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_golden(name: str, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("name", GOLDEN_CONFIGS)
+def test_golden(name: str) -> None:
     path = GOLDEN / f"{name}.txt"
     text = "\n".join(rendered(config_of(name))) + "\n"
     assert path.read_text() == text, f"to accept: python {__file__} (then read the diff)"
@@ -96,7 +97,23 @@ def test_raw_overrides_may_not_touch_what_this_suite_depends_on() -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [None, True, 3, 1e-6, 0.0, "", "plain/path-1.x", "a b", "it's", "x=1,y={z}", "true", "1e5", "$x", [1, "a,b"], {"a": [True]}],
+    [
+        None,
+        True,
+        3,
+        1e-6,
+        0.0,
+        "",
+        "plain/path-1.x",
+        "a b",
+        "it's",
+        "x=1,y={z}",
+        "true",
+        "1e5",
+        "$x",
+        [1, "a,b"],
+        {"a": [True]},
+    ],
 )
 def test_values_survive_hydras_grammar(value: Any) -> None:
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -131,7 +148,7 @@ def test_dry_run_imports_nothing_heavy() -> None:
 
 def write_golden() -> None:
     GOLDEN.mkdir(exist_ok=True)
-    for name in CONFIGS:
+    for name in GOLDEN_CONFIGS:
         (GOLDEN / f"{name}.txt").write_text("\n".join(rendered(config_of(name))) + "\n")
 
 

@@ -1,0 +1,156 @@
+"""What is refused before the first step, by the name of what is wrong."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from stateward.config import Config, load_config
+from stateward.errors import UserError
+from stateward.tasks.task import Check, Task
+from stateward.training import checks
+from stateward.training.dataset import check_pool, read_tasks, write_dataset, write_tasks
+from stateward.training.layout import resolve_layout
+from stateward.training.memory import ModelSize, budgets, check_budgets, model_size
+
+ROOT = Path(__file__).parents[2]
+
+
+def task(number: int) -> Task:
+    check = Check(file="f.py", function=f"test_{number}", source="")
+    return Task(uid=f"f.py:test_{number}", domain="d", system="s", query="q", check=check)
+
+
+def write_safetensors(path: Path, shapes: dict[str, list[int]]) -> None:
+    header = {name: {"dtype": "BF16", "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes.items()}
+    text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text)
+
+
+def checkpoint(folder: Path) -> Path:
+    folder.mkdir()
+    sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "vocab_size": 32}
+    (folder / "config.json").write_text(json.dumps({"text_config": sizes}))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "tokenizer_config.json").write_text("{}")
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    shapes = {"model.embed_tokens.weight": [32, 8], "model.norm.weight": [8], "model.layers.0.q_proj.weight": [8, 8]}
+    write_safetensors(folder / "model.safetensors", shapes)
+    return folder
+
+
+def test_a_whole_checkpoint_passes(tmp_path: Path) -> None:
+    checks.check_model_files(checkpoint(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"])
+def test_a_missing_file_is_named(tmp_path: Path, name: str) -> None:
+    model = checkpoint(tmp_path / "m")
+    (model / name).unlink()
+    with pytest.raises(UserError, match=name.replace("model.", r"\*.")):
+        checks.check_model_files(model)
+
+
+def test_a_missing_shard_of_the_index_is_named(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path / "m")
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002.safetensors"}}
+    (model / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(UserError, match=r"model-00002\.safetensors"):
+        checks.check_model_files(model)
+
+
+def test_a_checkpoint_without_a_template_is_refused(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path / "m")
+    (model / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="no chat template"):
+        checks.check_model_files(model)
+    (model / "tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    checks.check_model_files(model)
+
+
+def test_the_guards_evidence_must_be_about_this_pool(tmp_path: Path) -> None:
+    evidence = tmp_path / "contamination.json"
+    with pytest.raises(UserError, match="not there"):
+        checks.check_disjoint(evidence, [task(0)])
+    evidence.write_text(json.dumps({"verdict": "disjoint", "pool": [{"uid": task(0).uid}]}))
+    checks.check_disjoint(evidence, [task(0)])
+    with pytest.raises(UserError, match="test_1"):
+        checks.check_disjoint(evidence, [task(0), task(1)])
+    evidence.write_text(json.dumps({"verdict": "overlap", "pool": [{"uid": task(0).uid}]}))
+    with pytest.raises(UserError, match="overlap"):
+        checks.check_disjoint(evidence, [task(0)])
+
+
+def test_room_for_checkpoints(tmp_path: Path) -> None:
+    checks.check_room(tmp_path / "new", 1e3)
+    with pytest.raises(UserError, match="free"):
+        checks.check_room(tmp_path, 1e18)
+
+
+def test_the_pool_fills_a_step_with_different_tasks() -> None:
+    check_pool([task(i) for i in range(4)], 4)
+    for pool, text in (([], "empty"), ([task(0)] * 2, "twice"), ([task(0)], "more than the pool's 1 tasks")):
+        with pytest.raises(UserError, match=text):
+            check_pool(pool, 2)
+
+
+def test_dataset_and_tasks_come_back(tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    tasks = [task(i) for i in range(3)]
+    write_dataset(tmp_path / "a" / "pool.parquet", tasks)
+    rows = pyarrow.parquet.read_table(tmp_path / "a" / "pool.parquet").to_pylist()
+    assert [row["extra_info"]["task"] for row in rows] == [t.uid for t in tasks]
+    write_tasks(tmp_path / "tasks.pickle", tasks)
+    assert read_tasks(tmp_path / "tasks.pickle") == {t.uid: t for t in tasks}
+
+
+def test_sizes_come_from_the_headers(tmp_path: Path) -> None:
+    size = model_size(checkpoint(tmp_path / "m"))
+    assert (size.parameters, size.adapter) == (32 * 8 + 8 + 64, 16)
+    assert (size.layers, size.hidden, size.vocabulary) == (2, 8, 32)
+
+
+#: About Qwen3.8-27B.
+LARGE = ModelSize(
+    parameters=27_000_000_000, adapter=5_000_000, layers=64, hidden=5_120, intermediate=17_408, vocabulary=248_320
+)
+
+
+def full(*overrides: str) -> Config:
+    return load_config(ROOT / "configs" / "q38_full.yaml", overrides)
+
+
+def test_the_published_run_fits_three_nodes_and_says_how() -> None:
+    config = full()
+    found = budgets(config, resolve_layout(config), LARGE)
+    check_budgets(found)
+    update, sampling, host, disk = found
+    assert update.total == pytest.approx(67e9, rel=0.1)
+    assert host.total > 12 * 27e9 / 3
+    assert disk.total == 3 * 12 * 27e9
+    assert sampling.total < 80e9
+    assert "4.5 GB  weights, fp32 shard" in "\n".join(update.lines())
+
+
+def test_one_node_of_eighty_gigabytes_is_too_small_for_it_and_every_term_is_shown() -> None:
+    config = full("train.nodes=1", "train.groups_per_step=16")
+    with pytest.raises(UserError) as caught:
+        check_budgets(budgets(config, resolve_layout(config), LARGE))
+    text = str(caught.value)
+    assert "device while updating" in text
+    assert "Adam, fp32 shard" in text
+    assert "train.lora_rank" in text
+
+
+def test_an_adapter_makes_it_fit() -> None:
+    config = load_config(ROOT / "configs" / "q36_27b_lora.yaml")
+    check_budgets(budgets(config, resolve_layout(config), LARGE))
+
+
+def test_an_unknown_memory_is_not_judged() -> None:
+    config = full("train.nodes=1", "train.groups_per_step=16", "train.device_memory_gb=0", "train.host_memory_gb=0")
+    check_budgets(budgets(config, resolve_layout(config), LARGE))
