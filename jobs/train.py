@@ -1,7 +1,8 @@
 """Train: GRPO with Verl on the curated pool, up to train.steps steps; goes on from the last verified checkpoint.
 
 Reads RUN_DIR/pool/train.yaml (jobs/curate.py writes it). Writes RUN_DIR/train: checkpoints, metrics.jsonl, every
-episode, logs. --dry-run prints what Verl would be told, with the reason for every setting.
+episode, logs. With --seeds N, N trainings that differ in their seed alone, each in RUN_DIR/seeds/K. --dry-run prints
+what Verl would be told, with the reason for every setting.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from stateward.campaign.cli import DONE, configured, entry, stage_parser
 def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
     parser.add_argument("--pool", metavar="FILE", help="selector list to train on (default: RUN_DIR/pool/train.yaml)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train N times with different seeds")
     args = parser.parse_args(argv)
     config = configured(args)
     if args.dry_run:
@@ -24,25 +26,28 @@ def main(argv: Sequence[str] | None) -> int:
         print("\n".join(plan_training(config, config.run_dir, Path(config.policy.model)).lines()))
         return DONE
     from stateward.campaign.layout import RunDir, model_path, selected_tasks
-    from stateward.policy import fingerprint_of
+    from stateward.policy import policy_fingerprint
     from stateward.training.ray_local import ray_of_allocation
     from stateward.training.run import train
+    from stateward.training.seeds import seed_runs
 
     model = model_path(config)
     pool_file = Path(args.pool) if args.pool else RunDir(Path(config.run_dir)).pool / "train.yaml"
     pool = selected_tasks(config, str(pool_file))
-    policy_id = fingerprint_of(model, config.policy)
-    result = train(
-        config,
-        config.run_dir,
-        model=model,
-        policy_id=policy_id,
-        pool=pool,
-        evidence=pool_file.with_name("contamination.json"),
-        ray_node=ray_of_allocation(os.environ),
-    )
-    print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}")
-    print(f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir}")
+    policy_id = policy_fingerprint(model, (config.policy.tool_parser, config.policy.reasoning_parser))
+    for run in seed_runs(config, args.seeds):
+        result = train(
+            run.config,
+            run.run_dir,
+            model=model,
+            policy_id=policy_id,
+            pool=pool,
+            evidence=pool_file.with_name("contamination.json"),
+            ray_node=ray_of_allocation(os.environ),
+        )
+        print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}", flush=True)
+    seeds = f" --seeds {args.seeds}" if args.seeds > 1 else ""
+    print(f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir}{seeds}")
     return DONE
 
 

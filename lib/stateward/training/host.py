@@ -12,11 +12,15 @@ from typing import Any
 import ray
 
 from stateward.training import stacks, verl_hooks
+from stateward.training.devices import IdleMeter
 from stateward.training.groups import GroupReport
 
 
 class EpisodeHost:
     """One process of episodes; `worker` is a `manager.EpisodeWorker` once `start` was called."""
+
+    def __init__(self) -> None:
+        self.meter = IdleMeter()
 
     def load(self) -> None:
         """Import what `start` needs."""
@@ -38,6 +42,10 @@ class EpisodeHost:
     def hook_report(self) -> str:
         """See `verl_hooks.report`."""
         return verl_hooks.report()
+
+    def idle(self) -> tuple[str, int, int]:
+        """This node, and idle and all samples of its devices since the last call."""
+        return (ray.util.get_node_ip_address(), *self.meter.take())
 
     def request_stacks(self, folder: str) -> list[int]:
         """Let the processes of the run on this node write their stacks; their ids."""

@@ -126,6 +126,12 @@ class EpisodeManager:
     def running(self) -> list[GroupOrder]:
         return [order for order, _ in self._running.values()]
 
+    def device_idle_share(self) -> float | None:
+        """Of all devices since the last call; None where there are none to be measured."""
+        nodes = {node: (idle, total) for node, idle, total in ray.get([host.idle.remote() for host in self.hosts])}
+        total = sum(number for _, number in nodes.values())
+        return sum(number for number, _ in nodes.values()) / total if total else None
+
     def request_stacks(self, folder: Path) -> int:
         """Let every process of the run write its stacks below `folder`; how many were asked."""
         asked = ray.get([host.request_stacks.remote(str(folder)) for host in self.hosts], timeout=60)

@@ -146,6 +146,9 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         line = figures.step_line(global_steps, self.replay_buffer.step, metrics, timing_raw, self._logprobs)
+        idle = self.replay_buffer.manager.device_idle_share()
+        if idle is not None:
+            line["device_idle_share"] = round(idle, 4)
         figures.append_line(self.paths.metrics, line)
         metrics.update(figures.flat(line))  # for the trackers, which Verl calls next
         print(f"step {global_steps}: {json.dumps(line)}", flush=True)

@@ -1,0 +1,205 @@
+"""Real Verl, Ray, FSDP and vLLM on the CPU: killed again and again, and still the same training.
+
+One run is left alone. Another is stopped by kill -9 of an episode process, of the trainer's worker, of the driver in a
+step, and of the driver while it saves; each time the same call goes on from the last verified checkpoint. Both must end
+at the same step with the same losses.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from stateward.config import Config
+from stateward.config.schema import PolicyConfig, SamplingConfig, TasksConfig, TrainConfig
+from stateward.errors import SystemFault
+from stateward.tasks.task import Check, Task
+from stateward.training import checks, run, verify
+from stateward.training.figures import read_lines
+from stateward.training.merge import merge
+from stateward.training.run import train
+
+pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(7200)]
+
+HERE = Path(__file__).parent
+STEPS = 5
+POOL = [
+    Task(uid=f"f.py:test_{i}", domain="d", system="s", query="q", check=Check(file="f.py", function="f", source=""))
+    for i in range(5)
+]
+
+
+@pytest.fixture(scope="module", name="model")
+def _model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("tiny", HERE / "tiny.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tiny = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tiny)
+    written: Path = tiny.write_model(tmp_path_factory.mktemp("model") / "base")
+    return written
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scripted episode loop in the place of ours; there are no worlds to measure prompts in."""
+    original = run._write_plan
+
+    def write_plan(plan: run.TrainPlan, policy_id: str, pool: list[Task]) -> None:
+        original(plan, policy_id, pool)
+        loops = json.loads(plan.paths.agent_loops.read_text())
+        loops[0]["_target_"] = "scripted_loop.ScriptedLoop"
+        plan.paths.agent_loops.write_text(json.dumps(loops))
+
+    monkeypatch.setattr(run, "_write_plan", write_plan)
+    monkeypatch.setattr(checks, "check_prompts", lambda config, model, pool: 6)
+    monkeypatch.setattr(run, "metadata_environment", lambda folder: _with_tests(run_metadata(folder)))
+
+
+run_metadata = run.metadata_environment
+
+
+def _with_tests(env: dict[str, str]) -> dict[str, str]:
+    """The workers find `scripted_loop` beside this file."""
+    return {"PYTHONPATH": ":".join(part for part in (env.get("PYTHONPATH", ""), str(HERE)) if part)}
+
+
+def config_of(model: Path, run_dir: Path) -> Config:
+    return Config(
+        name="stop",
+        run_dir=str(run_dir),
+        tasks=TasksConfig(dataset="-", train="-", benchmark="-"),
+        policy=PolicyConfig(model=str(model), max_model_len=256, max_prompt_tokens=64),
+        sampling=SamplingConfig(top_k=-1, top_p=1.0, max_tokens_per_turn=32),
+        train=TrainConfig(
+            device="cpu",
+            steps=STEPS,
+            group_size=4,
+            groups_per_step=2,
+            learning_rate=3e-3,
+            save_every=1,
+            nodes=1,
+            gpus_per_node=1,
+            ulysses=1,
+            rollout_tensor_parallel=1,
+            rollout_max_num_batched_tokens=1024,
+            agent_workers=1,
+            gradient_checkpointing=False,
+            remove_padding=False,
+            fused_kernels=False,
+            micro_batch_per_gpu=8,
+        ),
+    )
+
+
+def call(model: Path, run_dir: Path) -> run.TrainResult:
+    return train(config_of(model, run_dir), run_dir, model=model, policy_id="base", pool=POOL)
+
+
+def ours(match: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
+    """Processes that this test started, by what they are."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if match(process):
+                found.append(process)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def is_driver(process: psutil.Process) -> bool:
+    return "stateward.training.driver" in process.cmdline()
+
+
+def is_worker(process: psutil.Process) -> bool:
+    return "WorkerDict" in " ".join(process.cmdline())
+
+
+def is_host(process: psutil.Process) -> bool:
+    return "EpisodeHost" in " ".join(process.cmdline())
+
+
+@contextmanager
+def killer(when: Callable[[], bool], whom: Callable[[psutil.Process], bool]) -> Iterator[list[int]]:
+    """Kill -9 what matches as soon as `when` holds; gives the killed processes' ids."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            if when():
+                for process in ours(whom):
+                    process.kill()
+                    killed.append(process.pid)
+                if killed:
+                    return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def steps_done(run_dir: Path) -> int:
+    lines = read_lines(run_dir / "train" / "metrics.jsonl")
+    return lines[-1]["step"] if lines else 0
+
+
+def being_saved(run_dir: Path, step: int) -> bool:
+    folder = run_dir / "train" / "checkpoints" / f"global_step_{step}"
+    return (folder / "actor").is_dir() and not (folder / verify.MARK).exists()
+
+
+def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path) -> None:
+    alone, stopped = tmp_path / "alone", tmp_path / "stopped"
+    result = call(model, alone)
+    assert (result.steps, result.resumed_from) == (STEPS, 0)
+    assert not ours(lambda process: True), "processes are left over"
+
+    stops = [
+        (lambda: steps_done(stopped) >= 1, is_host),
+        (lambda: steps_done(stopped) >= 2, is_worker),
+        (lambda: steps_done(stopped) >= 3, is_driver),
+        (lambda: being_saved(stopped, 5), is_driver),
+    ]
+    resumed = []
+    for when, whom in stops:
+        with killer(when, whom) as killed, pytest.raises(SystemFault) as caught:
+            call(model, stopped)
+        assert killed, "the run ended before it was killed"
+        assert caught.value.kind == "training"
+        assert not ours(lambda process: True), "processes are left over"
+        resumed.append(verify.prepare_resume(stopped / "train" / "checkpoints", 1))
+    last = call(model, stopped)
+    assert resumed == sorted(resumed)
+    assert resumed[0] >= 1, "the first step's checkpoint was verified before the next step began"
+    assert (last.steps, last.resumed_from) == (STEPS, resumed[-1])
+    assert last.checkpoint.name == result.checkpoint.name == f"global_step_{STEPS}"
+    assert verify.is_verified(last.checkpoint)
+
+    lines = [read_lines(folder / "train" / "metrics.jsonl") for folder in (alone, stopped)]
+    assert [line["step"] for line in lines[1]] == list(range(1, STEPS + 1))
+    for one, other in zip(*lines, strict=True):
+        for figure in ("loss", "grad_norm", "entropy", "reward_mean", "sampled_tokens"):
+            assert other[figure] == pytest.approx(one[figure], rel=1e-4, abs=1e-7), (one["step"], figure)
+
+    again = call(model, stopped)
+    assert again.resumed_from == STEPS, "a finished run does nothing"
+
+    merged = merge(config_of(model, stopped), stopped, model=model)
+    manifest = json.loads((merged / "manifest.json").read_text())
+    assert manifest["tensors"]["changed"] == manifest["tensors"]["tensors"]
+    assert (merged / "DONE").is_file()
+    assert (merged / "chat_template.jinja").read_bytes() == (model / "chat_template.jinja").read_bytes()
