@@ -160,6 +160,7 @@ class TrainConfig:
     clip_ratio_high: float = 0.2
     normalize_by_std: bool = True  # divide advantages by the group's standard deviation; False: centre only
     lora_rank: int = 0  # 0: full parameters
+    freeze_embeddings: bool = False  # for a small policy on few tasks, which learns their identifiers by heart
     save_every: int = 5
     micro_batch_per_gpu: int = 1
     nodes: int = 3

@@ -11,6 +11,7 @@ from stateward.training.layout import Layout, resolve_layout
 from stateward.training.overrides import Override, verl_overrides
 from stateward.training.paths import TrainPaths
 from stateward.training.stacks import LOGS
+from stateward.training.verl_hooks import FREEZE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,8 @@ def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
         LOGS: str(paths.logs),
         "TENSORBOARD_DIR": str(paths.stage / "tensorboard"),
     }
+    if config.train.freeze_embeddings:
+        env[FREEZE] = "1"
     if config.train.device == "cpu":
         env |= CPU_ENVIRONMENT
     return env

@@ -212,6 +212,25 @@ def _has_media(micro_batch: Any) -> bool:
     return bool(extract_multi_modal_inputs(micro_batch.get("multi_modal_inputs", [])))
 
 
+#: Set to 1 in every worker by `train.freeze_embeddings`.
+FREEZE = "STATEWARD_FREEZE_EMBEDDINGS"
+
+
+def _frozen_embeddings(original: Any) -> Any:
+    """Keep token embeddings and LM head as they are where the configuration asks for it. Adam moves the row of an
+    identifier that stands in a single task as far as a weight that all tasks share, so that a small policy on a small
+    pool learns the tasks by heart. Verl has no setting for it."""
+
+    def build_module(self: Any) -> Any:
+        module = original(self)
+        if os.environ.get(FREEZE) == "1":
+            for part in (module.get_input_embeddings(), module.get_output_embeddings()):
+                part.requires_grad_(False)
+        return module
+
+    return build_module
+
+
 def _one_gloo(original: Any) -> Any:
     """Verl asks for the backends ``cpu:gloo,<device>:<backend>``, which on this platform would name the CPU twice."""
 
@@ -243,6 +262,13 @@ HOOKS: tuple[Hook, ...] = (
         target="FSDPEngineWithLMHead.prepare_model_inputs",
         source="e7a30a3b61b58c8b",
         build=_multimodal_by_inputs,
+    ),
+    Hook(
+        name="frozen_embeddings",
+        module=_FSDP,
+        target="FSDPEngine._build_module",
+        source="3935df3e22bb9ad0",
+        build=_frozen_embeddings,
     ),
     Hook(
         name="one_gloo",
