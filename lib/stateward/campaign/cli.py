@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 
 from stateward.config import Config, load_config
 from stateward.errors import SystemFault, UserError
@@ -52,7 +54,11 @@ def configured(args: argparse.Namespace) -> Config:
 
 
 def entry(main: Callable[[Sequence[str] | None], int]) -> None:
-    """Run `main` as a program: a user's mistake prints its text, an interrupt says how to go on."""
+    """Run `main` as a program: a user's mistake prints its text, an interrupt says how to go on.
+
+    SIGTERM is an interrupt too (Slurm sends it), so that what was started ends and what is open is closed.
+    """
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         sys.exit(main(None))
     except UserError as error:
@@ -64,3 +70,7 @@ def entry(main: Callable[[Sequence[str] | None], int]) -> None:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(130)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import subprocess
 import sys
 import time
@@ -55,7 +54,7 @@ def steps(config_file: str, config: Config, overrides: Sequence[str]) -> list[St
 def run_steps(plan: Sequence[Step]) -> int:
     """Run the stages one after the other; the first that does not end with status 0 ends the campaign for now.
 
-    The terminal's interrupt reaches the running stage as well; it is waited for, so that it can close its journal.
+    An interrupt ends the running stage too, which is waited for, so that it can close its journal.
     """
     began = time.monotonic()
     for number, step in enumerate(plan, 1):
@@ -66,7 +65,7 @@ def run_steps(plan: Sequence[Step]) -> int:
         try:
             status = process.wait()
         except BaseException:
-            process.send_signal(signal.SIGINT)
+            process.terminate()
             process.wait()
             raise
         print(f"   {time.monotonic() - started:.0f} s", flush=True)
