@@ -9,7 +9,7 @@ import pytest
 
 from stateward.evaluation.charts import Series, bar_chart, flow_chart, line_chart, standalone
 from stateward.evaluation.plots import training_charts
-from stateward.evaluation.training_log import CURVES, read_training_log
+from stateward.evaluation.training_log import CURVES, read_training_log, read_training_logs
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -79,5 +79,16 @@ def test_training_log_takes_the_later_line_of_a_step_and_counts_torn_ones(tmp_pa
     assert read["Reward"] == [([1, 2], [0.1, 0.2]), ([], [])]
     assert read["Voids"] == [([1], [0.25])]
     assert read["Sampler against trainer"] == [([2], [0.01]), ([2], [0.03])]
-    assert set(training_charts(log)) == {"training-reward", "training-voids", "training-sampler-against-trainer"}
-    assert training_charts(read_training_log(tmp_path / "none")) == {}
+    assert set(training_charts({"train": log})) == {"train-reward", "train-voids", "train-sampler-against-trainer"}
+    assert read_training_log(tmp_path / "none").rows == []
+
+
+def test_every_seed_of_a_campaign_has_its_curves(tmp_path: Path) -> None:
+    for folder in ("train", "seeds/1/train", "seeds/2/train"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "metrics.jsonl").write_text('{"step": 1, "reward_mean": 0.5}\n' * (folder != "train"))
+    logs = read_training_logs(tmp_path)
+    assert list(logs) == ["seeds/1/train", "seeds/2/train"], "the first was begun and has no step yet"
+    charts = training_charts(logs)
+    assert list(charts) == ["seeds-1-train-reward", "seeds-2-train-reward"]
+    assert "Reward, seeds/1/train" in charts["seeds-1-train-reward"]

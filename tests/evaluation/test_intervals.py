@@ -49,8 +49,8 @@ def test_the_intervals_cover_the_truth(tasks: int, n: int, a: float, b: float) -
 
 
 def paired(tasks: int) -> tuple[dict[str, float], float]:
-    """Simulated pairs of runs on the same tasks: how often the interval of each metric's difference holds the truth, and
-    how often the test rejects where there is no difference."""
+    """Simulated pairs of runs on the same tasks: how often the interval of each metric's difference holds the truth,
+    and how often the test rejects where there is no difference."""
     n, campaigns, lift = 20, 2_000, 0.3
     table = by_passes(n)
     rng = np.random.default_rng(4)

@@ -53,6 +53,7 @@ def test_published_numbers(published: tuple[Path, Path]) -> None:
     assert max(map(len, text.split("\n\n•")[0].splitlines())) <= 80
     data = json.loads((run_dir / "report" / "report.json").read_text())
     assert data["complete"] is True
+    assert (run_dir / "report" / "DONE").exists()
     base, tuned = data["runs"]["base"], data["runs"]["tuned"]
     assert (base["successes"], tuned["successes"]) == (5242, 6163)
     assert base["figures"]["pass@1"]["value"] == pytest.approx(5242 / 10140)
@@ -74,6 +75,7 @@ def test_partial_runs_are_marked_and_not_scored(campaign: Any) -> None:
     assert "figures" not in data["runs"]["tuned"]
     assert data["runs"]["tuned"]["so_far"]["figures"]["k/k"]["value"] is None
     assert data["comparisons"][0]["changes"] == {}
+    assert not (campaign.run_dir / "report" / "DONE").exists()
     assert "not scored" in (campaign.run_dir / "report" / "report.md").read_text()
 
 

@@ -25,15 +25,16 @@ def campaign_costs(run_dir: Path, prices: PriceList) -> list[StageCost]:
     """Probing, training, merging and every evaluation, in order; stages that were not begun are left out."""
     evaluations = [f"eval/{p.name}" for p in sorted((run_dir / "eval").glob("*")) if p.is_dir()]
     out = []
-    for name in ("probe", "train", "merged", *evaluations):
+    seeds = [f"seeds/{p.name}/{stage}" for p in sorted((run_dir / "seeds").glob("*")) for stage in ("train", "merged")]
+    for name in ("probe", "train", "merged", *seeds, *evaluations):
         manifest = Stage(run_dir, name).manifest
         if not manifest:
             continue
         # Training keeps its episodes in a stage directory of their own.
-        folder = run_dir / name / "episodes" if name == "train" else run_dir / name
+        folder = run_dir / name / "episodes" if name.endswith("train") else run_dir / name
         attempts, successes = 0, 0
         tokens: dict[str, dict[str, int]] = {}
-        if folder.is_dir() and name != "merged":
+        if folder.is_dir() and not name.endswith("merged"):
             records = read_records(folder, columns_only=True)
             tokens = token_totals(records.columns, records.dropped)
             attempts = len(records) + len(records.dropped["uid"])

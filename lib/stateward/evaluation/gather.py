@@ -27,7 +27,7 @@ from stateward.evaluation.tables import (
     usage_table,
     void_table,
 )
-from stateward.evaluation.training_log import TrainingLog, read_training_log
+from stateward.evaluation.training_log import TrainingLog, read_training_logs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class Report:
     comparisons: list[Comparison]
     seed_groups: list[SeedGroup]
     stages: list[StageCost]
-    training: TrainingLog
+    training: dict[str, TrainingLog]
     generated: float = field(default_factory=time.time)
 
     @property
@@ -112,7 +112,7 @@ class Report:
             "comparisons": plain(self.comparisons),
             "seed_groups": plain(self.seed_groups),
             "stages": plain(self.stages),
-            "training": self.training.rows,
+            "training": {name: log.rows for name, log in self.training.items()},
         }
 
 
@@ -153,7 +153,7 @@ def compute(run_dir: Path, options: ReportOptions) -> Report:
         comparisons=comparisons,
         seed_groups=_seed_groups(runs, comparisons, options),
         stages=campaign_costs(run_dir, prices),
-        training=read_training_log(run_dir / "train" / "metrics.jsonl"),
+        training=read_training_logs(run_dir),
     )
 
 

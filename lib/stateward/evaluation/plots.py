@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from stateward.evaluation.charts import Series, bar_chart, flow_chart, line_chart
 from stateward.evaluation.comparison import STATES
@@ -34,18 +34,20 @@ def run_charts(summaries: Sequence[RunSummary], comparisons: Sequence[Comparison
     return charts
 
 
-def training_charts(log: TrainingLog) -> dict[str, str]:
-    """File stem → SVG of the training run's curves; those without a single figure are left out."""
+def training_charts(logs: Mapping[str, TrainingLog]) -> dict[str, str]:
+    """File stem → SVG of each training's curves; those without a single figure are left out."""
     charts = {}
-    for title, lines in CURVES.items():
-        series = []
-        for color, (name, read) in enumerate(lines):
-            x, y = log.series(read)
-            if x:
-                series.append(Series(name=name, x=x, y=y, color=color))
-        if series:
-            stem = "training-" + title.lower().replace(" ", "-")
-            charts[stem] = line_chart(title, series, x_label="step", percent=title in PERCENT)
+    for where, log in logs.items():
+        for title, lines in CURVES.items():
+            series = []
+            for color, (name, read) in enumerate(lines):
+                x, y = log.series(read)
+                if x:
+                    series.append(Series(name=name, x=x, y=y, color=color))
+            if series:
+                stem = f"{where} {title}".lower().replace(" ", "-").replace("/", "-")
+                full = title if len(logs) == 1 else f"{title}, {where}"
+                charts[stem] = line_chart(full, series, x_label="step", percent=title in PERCENT)
     return charts
 
 

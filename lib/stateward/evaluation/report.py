@@ -14,14 +14,19 @@ from stateward.evaluation.comparison import Transitions
 from stateward.evaluation.gather import Report, ReportOptions, compute
 from stateward.evaluation.page import report_page, task_page
 from stateward.evaluation.plots import run_charts, training_charts
+from stateward.store.stage import git_state, package_versions, write_json
 
 __all__ = ["Report", "ReportOptions", "build", "build_task", "compute", "markdown", "terminal"]
 
 
 def build(run_dir: Path, options: ReportOptions) -> Report:
-    """Compute the report of `run_dir` and write ``report/``: report.html, report.md with charts, report.json."""
+    """Compute the report of `run_dir` and write ``report/``: report.html, report.md with charts, report.json.
+
+    The marker `DONE` is written if every run is scored.
+    """
     report = compute(run_dir, options)
     folder = run_dir / "report"
+    (folder / "DONE").unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
     charts = {**run_charts(report.summaries, report.comparisons), **training_charts(report.training)}
     for stem, svg in charts.items():
@@ -29,6 +34,16 @@ def build(run_dir: Path, options: ReportOptions) -> Report:
     (folder / "report.md").write_text(markdown(report, list(charts)), encoding="utf-8")
     (folder / "report.json").write_text(json.dumps(report.to_json(), indent=1, allow_nan=False), encoding="utf-8")
     (folder / "report.html").write_text(report_page(report), encoding="utf-8")
+    made = {
+        "created": report.generated,
+        "runs": {s.label: s.fingerprint for s in report.summaries},
+        "options": {**vars(options), "prices": str(options.prices), "allow": list(options.allow)},
+        "versions": package_versions(),
+        "git": git_state(),
+    }
+    write_json(folder / "manifest.json", made)
+    if all(s.scored for s in report.summaries):  # runs that may not be compared are an answer, a partial run is not
+        write_json(folder / "DONE", {"time": report.generated, "complete": report.complete})
     return report
 
 

@@ -90,18 +90,21 @@ def changes_table(comparison: Comparison) -> TextTable:
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
-    """One row a run, best first: the leaderboard. A run that is not complete is marked and has no figures."""
+    """One row a run, best first: the leaderboard. A run that is not complete is marked and has no figures.
+
+    The last column begins the fingerprint of the run's conditions: rows that share it may be compared.
+    """
     ordered = sorted(summaries, key=lambda s: (s.scored, s.figures["pass@1"].value), reverse=True)
     rows = []
     for s in ordered:
+        name, figures = f"{s.label} (partial)", ["not scored", "not scored"]
         if s.scored:
-            rows.append(
-                [s.label, with_interval(s.figures["pass@1"]), with_interval(s.figures["k/k"]), dollars(s.costs.total)]
-            )
-        else:
-            rows.append([f"{s.label} (partial)", "not scored", "not scored", dollars(s.costs.total)])
-    k = summaries[0].trials
-    return TextTable(title="Runs", header=["run", "pass@1 [95 %]", f"{k}/{k} [95 %]", "cost"], rows=rows)
+            name, figures = s.label, [with_interval(s.figures["pass@1"]), with_interval(s.figures["k/k"])]
+        rows.append([name, *figures, dollars(s.costs.total), s.fingerprint[:6]])
+    trials = {s.trials for s in summaries}
+    k = trials.pop() if len(trials) == 1 else "k"
+    header = ["run", "pass@1 [95 %]", f"{k}/{k} [95 %]", "cost", "conditions"]
+    return TextTable(title="Runs", header=header, rows=rows)
 
 
 def domains_table(summaries: Sequence[RunSummary]) -> TextTable:

@@ -38,6 +38,13 @@ def read_training_log(path: Path) -> TrainingLog:
     return TrainingLog(rows=[found[step] for step in sorted(found)], torn=torn)
 
 
+def read_training_logs(run_dir: Path) -> dict[str, TrainingLog]:
+    """The logs of a campaign's trainings that have a row: ``train``, and ``seeds/K/train`` of each further seed."""
+    folders = [run_dir / "train", *sorted((run_dir / "seeds").glob("*/train"))]
+    logs = {str(f.relative_to(run_dir)): read_training_log(f / "metrics.jsonl") for f in folders}
+    return {name: log for name, log in logs.items() if log.rows}
+
+
 def number(name: str, inner: str = "") -> Callable[[Row], float | None]:
     """Reads ``row[name]`` (or ``row[name][inner]``) as a number, if it is one."""
 
