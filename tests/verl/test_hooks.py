@@ -179,12 +179,32 @@ def test_a_batch_of_text_is_divided_at_once(
         assert module.language_model._needs_initial_slice is media
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_embeddings_are_frozen_where_that_is_asked_for(asked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.body, self.head = torch.nn.Embedding(4, 2), torch.nn.Linear(2, 2), torch.nn.Linear(2, 4)
+
+        def get_input_embeddings(self) -> Any:
+            return self.embed
+
+        def get_output_embeddings(self) -> Any:
+            return self.head
+
+    monkeypatch.setenv(verl_hooks.FREEZE, "1" if asked else "0")
+    module = hook("frozen_embeddings").build(lambda self: Model())(None)
+    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
+    whole = {"embed.weight", "head.weight", "head.bias"}
+    assert trained == {"body.weight", "body.bias"} | (set() if asked else whole)
+
+
 def test_hooks_are_in_place_in_a_fresh_process() -> None:
     code = (
         "import verl, verl.workers.engine.fsdp.transformer_impl, verl.utils.experimental.torch_functional\n"
         "import verl.utils.distributed\n"
         "from stateward.training import verl_hooks as h\n"
-        "assert h.active() == h.expected() and len(h.active()) == 4, (h.active(), h.expected())\n"
+        "assert h.active() == h.expected() == {hook.name for hook in h.HOOKS}, (h.active(), h.expected())\n"
         "assert h.report() == ''\n"
         "h._applied.discard('one_gloo'); assert 'one_gloo' in h.report()\n"
     )

@@ -22,6 +22,7 @@ import psutil
 from stateward.cluster.processes import adopt_orphans, stop_descendants
 
 _DAEMONS = ("gcs_server", "raylet")
+_ATTEMPTS = 3
 
 
 def main(spec_file: str) -> int:
@@ -30,9 +31,15 @@ def main(spec_file: str) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the starter decides
     try:
-        started = subprocess.run(spec["command"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if started.returncode:
-            _say(f"failed {json.dumps((started.stdout + started.stderr)[-4000:])}")
+        # Ray gives its own daemons half a minute to register, which a crowded machine may need twice.
+        for _ in range(_ATTEMPTS):
+            started = subprocess.run(spec["command"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+            if started.returncode == 0:
+                break
+            stop_descendants()
+        else:
+            last = (started.stdout + started.stderr).strip().splitlines()[-1:]
+            _say(f"failed {json.dumps(''.join(last))}")
             return 1
         _end_client_server()
         _say("ready")
@@ -55,6 +62,7 @@ def _end_client_server() -> None:
     for process in psutil.Process().children(recursive=True):
         if "ray.util.client.server" in process.cmdline():
             process.kill()
+            process.wait()  # it is our child now, and would stay as a zombie
 
 
 def _watch() -> int:

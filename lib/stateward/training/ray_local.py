@@ -25,6 +25,9 @@ from stateward.errors import SystemFault, UserError
 #: (``/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store``).
 MAX_RAY_DIR = 45
 
+#: Where a short folder is to be had when the usual one is long.
+_SHORT = ("/tmp",)
+
 #: A loopback address that Ray does not rewrite to the machine's own, as it does with 127.0.0.1.
 _LOOPBACK = "127.0.0.2"
 
@@ -106,7 +109,7 @@ _QUIET = {
 
 
 def _ray_folder() -> Path:
-    for base in (tempfile.gettempdir(), "/tmp"):
+    for base in (tempfile.gettempdir(), *_SHORT):
         # mkdtemp adds "/sw-" and eight letters.
         if len(os.fsencode(base)) + 12 <= MAX_RAY_DIR:
             return Path(tempfile.mkdtemp(prefix="sw-", dir=base))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,10 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         wrong = [text for text in (verl_hooks.report(), *ray.get(reports)) if text]
         if wrong:
             raise SystemFault("training", "; ".join(wrong))
+        if self.ours.train.device == "cpu":
+            # While the trainer computes, the engines and the worlds wait: it may have all cores.
+            threads = max(1, (os.cpu_count() or 1) // self.ours.train.gpus_per_node)
+            ray.get([worker.__ray_call__.remote(_use_threads, threads) for worker in self.actor_rollout_wg.workers])
 
     def fit(self, agent_loop_manager: EpisodeManager) -> None:
         self.replay_buffer.manager = agent_loop_manager
@@ -156,6 +161,10 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
 def _hook_report(worker: Any) -> str:
     return verl_hooks.report()
+
+
+def _use_threads(worker: Any, number: int) -> None:
+    torch.set_num_threads(number)
 
 
 def shuffle_rewards(batch: KVBatchMeta, seed: int) -> None:
