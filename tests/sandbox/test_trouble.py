@@ -158,13 +158,13 @@ async def test_an_init_that_fails(sandbox: Sandbox, task: Make, config: dict[str
 
 
 async def test_an_init_that_hangs(task: Make, descendants: Callable[[int], set[int]], until: Until) -> None:
-    async with Sandbox(SandboxLimits(open_deadline_seconds=4)) as sandbox:
+    async with Sandbox(SandboxLimits(open_deadline_seconds=15)) as sandbox:
         async with await sandbox.open(task()):
             began = time.monotonic()
             with pytest.raises(SystemFault, match="init took longer") as fault:
                 await sandbox.open(task(world={"notes": {"hang": True}}))
             assert fault.value.kind == "init"
-            assert time.monotonic() - began < 10
+            assert time.monotonic() - began < 60
         await until(lambda: len(descendants(sandbox.pids[0])) == 1)
 
 
