@@ -71,6 +71,9 @@ def test_partial_runs_are_marked_and_not_scored(campaign: Any) -> None:
     assert "PARTIAL: tuned is not scored" in text
     assert "NOT COMPARED: run tuned is not complete" in text
     assert "base against tuned" not in text
+    assert [line.split() for line in text.splitlines() if line.startswith("tuned ")][1] == [
+        *("tuned", "3", "3", "4", "100.00", "%")
+    ]
     data = json.loads((campaign.run_dir / "report" / "report.json").read_text())
     assert "figures" not in data["runs"]["tuned"]
     assert data["runs"]["tuned"]["so_far"]["figures"]["k/k"]["value"] is None

@@ -35,6 +35,7 @@ def summarize(run: Run, prices: PriceList, *, resamples: int, seed: int) -> RunS
         tasks=len(counts),
         trials=counts.trials,
         successes=successes,
+        valid=int(counts.valid.sum()),
         reliable=reliable,
         at_least_once=int((counts.passes > 0).sum()),
         scored=run.scored,

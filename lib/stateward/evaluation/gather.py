@@ -22,6 +22,7 @@ from stateward.evaluation.tables import (
     finish_table,
     headline,
     metrics_table,
+    partial_table,
     runs_table,
     seeds_table,
     usage_table,
@@ -74,6 +75,8 @@ class Report:
             if not c.refused:
                 yield headline(by_label[c.base], by_label[c.tuned], c)
         yield runs_table(self.summaries)
+        if not all(s.scored for s in self.summaries):
+            yield partial_table(self.summaries)
         if any(s.scored for s in self.summaries):
             yield metrics_table(self.summaries)
             yield domains_table(self.summaries)

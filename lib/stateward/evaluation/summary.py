@@ -24,6 +24,7 @@ class RunSummary:
     tasks: int
     trials: int
     successes: int
+    valid: int
     reliable: int
     at_least_once: int
     scored: bool

@@ -107,6 +107,17 @@ def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
     return TextTable(title="Runs", header=header, rows=rows)
 
 
+def partial_table(summaries: Sequence[RunSummary]) -> TextTable:
+    """What runs that are not complete have so far; a look, no score."""
+    rows = []
+    for s in summaries:
+        if not s.scored:
+            share = percent(s.successes / s.valid) if s.valid else "–"
+            rows.append([s.label, f"{s.successes:,}", f"{s.valid:,}", f"{s.tasks * s.trials:,}", share])
+    header = ["PARTIAL, NO SCORE", "passed", "valid", "planned", "of valid"]
+    return TextTable(title="Partial runs so far", header=header, rows=rows)
+
+
 def domains_table(summaries: Sequence[RunSummary]) -> TextTable:
     """pass@1 and k/k per domain for each scored run."""
     scored = [s for s in summaries if s.scored]
