@@ -31,8 +31,8 @@ ALLOWED["sandbox"] = {"errors", "outcome", "config", "tasks", "sandbox"}
 ALLOWED["practice"] = {"errors", "outcome", "config", "tasks", "policy", "practice"}
 # The stages join everything; nothing below knows them.
 ALLOWED["campaign"] = BELOW | {"practice", "campaign"}
-#: Programs that stand beside what they measure; nothing imports them. The sandbox's benchmark grades its episodes.
-PROGRAMS = {"sandbox/bench.py": {"grading"}}
+#: Programs that stand beside what they measure or serve; the rooms import none of them. They grade their episodes.
+PROGRAMS = {name: {"grading"} for name in ("sandbox/bench.py", "sandbox/serve.py", "sandbox/openenv_environment.py")}
 
 
 def area_of(path: Path) -> str:
