@@ -205,6 +205,18 @@ async def test_idle_worlds_and_snapshots_go(task: Make, alive: Callable[[int], b
             assert await text(again, "write", key="a", text="b") == "written"
 
 
+async def test_more_states_at_once_than_snapshots(task: Make) -> None:
+    async with Sandbox(SandboxLimits(max_snapshots=1)) as sandbox:
+
+        async def episode(i: int) -> None:
+            state = {"notes": {"i": f"{i % 3}"}}
+            async with await sandbox.open(task(world={"notes": state})) as world:
+                assert world.initial_state == {"notes": state}
+
+        for _ in range(3):
+            await asyncio.gather(*(episode(i) for i in range(9)))
+
+
 async def test_snapshots_are_bounded_and_come_back(
     task: Make, descendants: Callable[[int], set[int]], until: Until
 ) -> None:

@@ -34,9 +34,12 @@ class ParentHandle:
 
     def start_child(self, name: str, message: dict[str, Any], fd: int) -> asyncio.Future[dict[str, Any]]:
         """Fork a child with one descriptor; the future is its exit report."""
-        exited = asyncio.get_running_loop().create_future()
-        self._exits[name] = exited
-        self._link.send({"start": name, **message}, [fd])
+        exited: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        if self.gone.done():
+            exited.set_result(_orphaned(self.gone.result()))
+        else:
+            self._exits[name] = exited
+            self._link.send({"start": name, **message}, [fd])
         return exited
 
     def kill_child(self, name: str) -> None:
@@ -68,5 +71,10 @@ class ParentHandle:
             self.answer.set_result({"ready": False, "cause": cause})
         for exited in self._exits.values():
             if not exited.done():
-                exited.set_result({"code": 0, "signal": signal.SIGKILL, "log": f"its parent process: {cause}"})
+                exited.set_result(_orphaned(cause))
         self._exits.clear()
+
+
+def _orphaned(cause: str) -> dict[str, Any]:
+    """The exit report of a child whose parent cannot report any more: children are killed with their parent."""
+    return {"code": 0, "signal": signal.SIGKILL, "log": f"its parent process: {cause}"}
