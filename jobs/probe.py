@@ -16,9 +16,7 @@ def main(argv: Sequence[str] | None) -> int:
     parser = array_options(stage_parser(__doc__ or ""))
     parser.add_argument("--fixed", action="store_true", help="run all trials of every task; no early stop")
     parser.add_argument("--plan", action="store_true", help="print expected trials, GPU hours and the array's shape")
-    parser.add_argument(
-        "--measured", type=Path, metavar="DIR", help="with --plan: a stage whose episodes give the cost"
-    )
+    parser.add_argument("--measured", type=Path, metavar="DIR", help="with --plan: a stage to take the cost from")
     parser.add_argument("--episode-seconds", type=float, default=60.0, metavar="S", help="with --plan: assumed (60)")
     args = parser.parse_args(argv)
     if args.fixed:
