@@ -10,7 +10,7 @@ import pytest
 from stateward.errors import UserError
 from stateward.policy import Interpreter, Turn
 
-pytestmark = pytest.mark.slow  # importing vLLM takes seconds
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # importing vLLM takes seconds, minutes on a busy machine
 
 DEFS = {"Address": {"type": "object", "properties": {"zip": {"type": "integer"}, "next": {"$ref": "#/$defs/Address"}}}}
 PROPERTIES: dict[str, Any] = {
@@ -172,20 +172,35 @@ def test_an_unknown_tool_names_the_known_ones(qwen: ModuleType, tools: list[dict
     assert turn.problems == {"unknown_tool": 1}
 
 
+CUT = "this call of act was cut off by the length limit and was not run"
+
+
 @pytest.mark.parametrize(
-    ("tail", "arguments"),
+    ("tail", "arguments", "error"),
     [
-        ("<tool_call>\n<function=act>\n<parameter=id>\n1", {}),
-        ("<tool_call>\n<function=act>\n<parameter=id>\n1\n</parameter>\n</function>", {"id": "1"}),
+        ("<tool_call>\n<function=act>\n<parameter=id>\n1", {}, CUT),
+        ("<tool_call>\n<function=act>\n<parameter=id>\n1\n</parameter>\n", {"id": "1"}, CUT),
+        ("<function=act>\n<parameter=id>\n1\n</parameter>\n", {"id": "1"}, CUT),
+        ("<tool_call>\n<function=act>\n<parameter=id>\n1\n</parameter>\n</function>", {"id": "1"}, ""),
     ],
 )
 def test_a_call_cut_by_the_length_limit_is_not_run(
-    qwen: ModuleType, tools: list[dict[str, Any]], tail: str, arguments: dict[str, Any]
+    qwen: ModuleType, tools: list[dict[str, Any]], tail: str, arguments: dict[str, Any], error: str
 ) -> None:
     turn = read(qwen, tools, "x\n</think>\n\n" + xml("look") + "\n" + tail, stop=False)
-    assert [c.error for c in turn.calls] == ["", "this call of act was cut off by the length limit and was not run"]
+    assert [c.error for c in turn.calls] == ["", error]
     assert turn.calls[1].arguments == arguments
-    assert turn.problems == {"truncated": 1, "bad_arguments": 1}
+    assert turn.problems == {"truncated": 1, **({"bad_arguments": 1} if error else {})}
+
+
+def test_a_mark_inside_an_argument_is_text(qwen: ModuleType, tools: list[dict[str, Any]]) -> None:
+    text = "write <tool_call> and </tool_call> around it"
+    turn = read(qwen, tools, "x\n</think>\n\n" + xml(id=text))
+    assert [(c.arguments, c.error) for c in turn.calls] == [({"id": text}, "")]
+    body = json_call('{"name": "act", "arguments": {"id": "write <tool_call> before it"}}')
+    turn = read(qwen, tools, "<think>\nx\n</think>\n\n" + body, parser="hermes")
+    assert [(c.arguments, c.error) for c in turn.calls] == [({"id": "write <tool_call> before it"}, "")]
+    assert turn.problems == {}
 
 
 def test_an_argument_without_an_end_is_an_error(qwen: ModuleType, tools: list[dict[str, Any]]) -> None:

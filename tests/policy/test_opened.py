@@ -24,6 +24,7 @@ def model(qwen: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return folder
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow  # importing vLLM takes seconds
 def test_settings_of_the_template_reach_renderer_and_interpreter(model: Path) -> None:
     opened = open_policy(model, PolicyConfig(model="", template={"reasoning_effort": "low"}))
@@ -34,6 +35,7 @@ def test_settings_of_the_template_reach_renderer_and_interpreter(model: Path) ->
     assert not opened.interpreter.thinks
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_what_does_not_go_together_is_refused(model: Path) -> None:
     with pytest.raises(UserError, match="did not come back from the parsers"):

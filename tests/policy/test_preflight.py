@@ -78,6 +78,7 @@ def pair(qwen: ModuleType, template: str, parser: str, reasoning: str | None, kw
     return renderer, Interpreter(tokenizer, parser, reasoning, template_kwargs=kwargs)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow  # importing vLLM takes seconds
 @pytest.mark.parametrize(("template", "parser", "reasoning", "kwargs"), PAIRS, ids=lambda v: json.dumps(v).strip('"'))
 def test_right_parsers_pass(
@@ -86,6 +87,7 @@ def test_right_parsers_pass(
     check_parsers(*pair(qwen, template, parser, reasoning, kwargs))
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 @pytest.mark.parametrize(("template", "parser", "reasoning", "kwargs", "said"), WRONG)
 def test_wrong_parsers_are_found(
@@ -97,6 +99,7 @@ def test_wrong_parsers_are_found(
     assert "policy.tool_parser" in caught.value.why
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.slow
 def test_a_turn_that_would_not_stop_is_found(qwen: ModuleType) -> None:
     tokenizer = qwen.tokenizer("qwen35")

@@ -18,6 +18,7 @@ from stateward.policy.arguments import unreadable
 from stateward.policy.turn import ToolCall
 
 CALL_START, CALL_END = "<tool_call>", "</tool_call>"
+_FUNCTION = "<function="
 _NAME = re.compile(r'<function=([^>\n]+)|"name"\s*:\s*"([^"]+)"')
 _PARAMETER = re.compile(r"<\s*parameter\s*=\s*([^>]*)>")
 
@@ -39,14 +40,34 @@ def read_calls(
         problems: counted up: bad_arguments, unknown_tool.
         ended: the turn ended with a stop token, so nothing was cut.
     """
-    regions = said.split(CALL_START)[1:]
+    regions = _regions(said)
     aligned = regions if len(regions) == len(parsed) else [""] * len(parsed)
+    # The last call is cut if the text ends before the call does; whatever can be parsed of it is not what was meant.
+    tail = regions[-1] if regions else said
+    cut = not ended and _FUNCTION in tail and not _is_whole(tail)
     calls = []
     for number, (call, region) in enumerate(zip(parsed, aligned, strict=True)):
-        cut = not ended and number == len(parsed) - 1 and bool(region) and CALL_END not in region
-        calls.append(_read(call.name, call.arguments, region, schemas, problems, cut=cut))
+        last = number == len(parsed) - 1
+        calls.append(_read(call.name, call.arguments, region, schemas, problems, cut=cut and last))
     lost = len(regions) - len(parsed)
     return [*calls, *_unread_calls(regions, lost, parsed, schemas, problems)] if lost > 0 else calls
+
+
+def _regions(said: str) -> list[str]:
+    """The text of each call, from behind its mark. A mark inside a call that is not whole yet is part of that call."""
+    regions: list[str] = []
+    for part in said.split(CALL_START)[1:]:
+        if regions and not _is_whole(regions[-1]):
+            regions[-1] += CALL_START + part
+        else:
+            regions.append(part)
+    return regions
+
+
+def _is_whole(region: str) -> bool:
+    """XML calls end with ``</function>``, whatever their values hold; others with ``</tool_call>``."""
+    at = region.rfind(_FUNCTION)
+    return CALL_END in region if at < 0 else "</function>" in region[at:]
 
 
 def _read(
@@ -85,7 +106,7 @@ def _read(
 def _why_unread(region: str) -> str:
     """Why no parser can make a call of this text; empty if it looks like one."""
     body = region.split(CALL_END)[0].strip()
-    if "<function=" in body:
+    if _FUNCTION in body:
         return ""
     try:
         value = json.loads(body)
