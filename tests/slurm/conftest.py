@@ -19,8 +19,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def free_port_base() -> int:
-    """A base whose first ports nobody holds. Below the ephemeral range, so that no client takes one meanwhile."""
-    for base in range(20_000, 31_000, 200):
+    """A base whose first ports nobody holds. Below the ephemeral range, so that no client takes one meanwhile; each of
+    pytest's processes looks in a range of its own, so that two of them do not take the same."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5
+    for base in range(20_000 + 2_000 * worker, 22_000 + 2_000 * worker, 200):
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", base + 17))
