@@ -8,9 +8,10 @@ at the same step with the same losses.
 from __future__ import annotations
 
 import json
+import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -128,38 +129,50 @@ def is_host(process: psutil.Process) -> bool:
     return "EpisodeHost" in " ".join(process.cmdline())
 
 
-@contextmanager
-def killer(when: Callable[[], bool], whom: Callable[[psutil.Process], bool]) -> Iterator[list[int]]:
-    """Kill -9 what matches as soon as `when` holds; gives the killed processes' ids."""
-    killed: list[int] = []
-    over = threading.Event()
-
-    def watch() -> None:
-        while not over.wait(0.02):
-            if when():
-                for process in ours(whom):
-                    process.kill()
-                    killed.append(process.pid)
-                if killed:
-                    return
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield killed
-    finally:
-        over.set()
-        thread.join()
-
-
 def steps_done(run_dir: Path) -> int:
     lines = read_lines(run_dir / "train" / "metrics.jsonl")
     return lines[-1]["step"] if lines else 0
 
 
-def being_saved(run_dir: Path, step: int) -> bool:
-    folder = run_dir / "train" / "checkpoints" / f"global_step_{step}"
-    return (folder / "actor").is_dir() and not (folder / verify.MARK).exists()
+class Stopper(threading.Thread):
+    """Lets a run go on until its `step` is under way, then kills what matches `whom` with signal 9.
+
+    With `saving`, the run is let into the saving of that step's checkpoint: where the data loader's state is to be
+    written, last of all, there is a pipe that nobody reads, so the driver waits there with its shards written.
+    """
+
+    def __init__(
+        self, run_dir: Path, step: int, whom: Callable[[psutil.Process], bool], *, saving: bool = False
+    ) -> None:
+        super().__init__(daemon=True)
+        self.run_dir, self.step, self.whom, self.saving = run_dir, step, whom, saving
+        self.killed: list[int] = []
+        plan = run_dir / "train" / "plan"
+        plan.mkdir(parents=True, exist_ok=True)
+        for hold in plan.glob("hold-*"):
+            hold.unlink()
+        self.hold = plan / f"hold-{step}"
+        self.hold.touch()
+
+    def run(self) -> None:
+        wait_until(lambda: steps_done(self.run_dir) == self.step - 1)
+        if self.saving:
+            folder = self.run_dir / "train" / "checkpoints" / f"global_step_{self.step}"
+            folder.mkdir()
+            os.mkfifo(folder / "data.pt")
+            self.hold.unlink()
+            shards = verify.shard_files(folder, 1)[:3]
+            wait_until(lambda: all(shard.is_file() for shard in shards))
+        else:
+            wait_until(lambda: bool(ours(self.whom)))
+        for process in ours(self.whom):
+            process.kill()
+            self.killed.append(process.pid)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    while not holds():
+        time.sleep(0.1)
 
 
 def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path) -> None:
@@ -168,24 +181,20 @@ def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path)
     assert (result.steps, result.resumed_from) == (STEPS, 0)
     assert not ours(lambda process: True), "processes are left over"
 
-    stops = [
-        (lambda: steps_done(stopped) >= 1, is_host),
-        (lambda: steps_done(stopped) >= 2, is_worker),
-        (lambda: steps_done(stopped) >= 3, is_driver),
-        (lambda: being_saved(stopped, 5), is_driver),
-    ]
-    resumed = []
-    for when, whom in stops:
-        with killer(when, whom) as killed, pytest.raises(SystemFault) as caught:
+    stops = [(2, is_host, False), (3, is_worker, False), (4, is_driver, False), (5, is_driver, True)]
+    for step, whom, saving in stops:
+        stopper = Stopper(stopped, step, whom, saving=saving)
+        stopper.start()
+        with pytest.raises(SystemFault) as caught:
             call(model, stopped)
-        assert killed, "the run ended before it was killed"
+        assert stopper.killed, "the run ended before it was killed"
         assert caught.value.kind == "training"
         assert not ours(lambda process: True), "processes are left over"
-        resumed.append(verify.prepare_resume(stopped / "train" / "checkpoints", 1))
+        assert verify.prepare_resume(stopped / "train" / "checkpoints", 1) == step - 1
+    assert (stopped / "train" / "checkpoints" / "incomplete-global_step_5").is_dir()
+    (stopped / "train" / "plan" / "hold-5").unlink(missing_ok=True)
     last = call(model, stopped)
-    assert resumed == sorted(resumed)
-    assert resumed[0] >= 1, "the first step's checkpoint was verified before the next step began"
-    assert (last.steps, last.resumed_from) == (STEPS, resumed[-1])
+    assert (last.steps, last.resumed_from) == (STEPS, STEPS - 1)
     assert last.checkpoint.name == result.checkpoint.name == f"global_step_{STEPS}"
     assert verify.is_verified(last.checkpoint)
 
