@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import time
 import uuid
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,6 +43,7 @@ class Sandbox:
         self._plain: dict[str, str] = {}  # server's key → why it is not forked
         self._snapshots: dict[str, asyncio.Task[Snapshot]] = {}
         self._snapshot_used: dict[str, float] = {}
+        self._opening: Counter[str] = Counter()  # worlds on their way, by snapshot: it may not be closed under them
         self._worlds: set[World] = set()
         self._closing: set[asyncio.Task[None]] = set()
         self._scratch: Path | None = None
@@ -152,14 +154,22 @@ class Sandbox:
     async def _fork(
         self, key: str, spec: ServerSpec, target: Target, config: dict[str, Any], session_id: str
     ) -> ForkedServer:
-        snapshot = await self._snapshot(key, spec, target, config)
+        state_key = f"{key}/{fingerprint(config)}"
+        self._opening[state_key] += 1
         try:
-            return await snapshot.world(session_id)
-        except SystemFault:
-            if snapshot.alive:
-                raise
-        # The snapshot had died unnoticed, or was closed as idle just now; nothing of this world has happened yet.
-        return await (await self._snapshot(key, spec, target, config)).world(session_id)
+            snapshot = await self._snapshot(key, spec, target, config)
+            try:
+                return await snapshot.world(session_id)
+            except SystemFault:
+                if snapshot.alive:
+                    raise
+            # The snapshot had died unnoticed; nothing of this world has happened yet.
+            return await (await self._snapshot(key, spec, target, config)).world(session_id)
+        finally:
+            self._opening[state_key] -= 1
+            if not self._opening[state_key]:
+                del self._opening[state_key]
+            self._make_room()
 
     async def _snapshot(self, key: str, spec: ServerSpec, target: Target, config: dict[str, Any]) -> Snapshot:
         scratch = self._scratch
@@ -173,9 +183,7 @@ class Sandbox:
             return await Snapshot.start(warm, config)
 
         self._snapshot_used[state_key] = time.monotonic()
-        snapshot = await self._shared(self._snapshots, state_key, make, lambda s: s.alive)
-        self._make_room()
-        return snapshot
+        return await self._shared(self._snapshots, state_key, make, lambda s: s.alive)
 
     async def _shared(
         self,
@@ -198,7 +206,7 @@ class Sandbox:
         return await asyncio.shield(task)
 
     def _make_room(self) -> None:
-        """Close the snapshots that are over the bound, the least recently used first; those with worlds stay."""
+        """Close the snapshots that are over the bound, the least recently used first; those in use stay."""
         excess = len(self._snapshots) - self._limits.max_snapshots
         for key in sorted(self._snapshots, key=lambda k: self._snapshot_used.get(k, 0.0)):
             if excess <= 0:
@@ -208,7 +216,11 @@ class Sandbox:
 
     def _close_if_unused(self, key: str) -> bool:
         task = self._snapshots[key]
-        if not task.done() or (not task.cancelled() and task.exception() is None and task.result().worlds):
+        if (
+            self._opening[key]
+            or not task.done()
+            or (not task.cancelled() and task.exception() is None and task.result().worlds)
+        ):
             return False
         del self._snapshots[key]
         self._snapshot_used.pop(key, None)
