@@ -22,5 +22,5 @@ group() {
 
 group "fast tests" -n 2 -m "not engines and not slurm and not apptainer and not typesense and not browser and not slow"
 group "slow tests" -n 2 --timeout 900 -m "not engines and (slurm or apptainer or typesense or browser or slow)"
-group "engine tests" -n 0 --timeout 1800 -m engines
+group "engine tests" -n 0 --timeout 1800 -m "engines and not chaos"
 exit $status

@@ -26,7 +26,7 @@ from stateward.training.figures import read_lines
 from stateward.training.merge import merge
 from stateward.training.run import train
 
-pytestmark = [pytest.mark.engines, pytest.mark.slow, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.engines, pytest.mark.chaos, pytest.mark.timeout(7200)]
 
 HERE = Path(__file__).parent
 STEPS = 5
