@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stateward.grading.checkapi.context import TestContext
@@ -13,6 +13,9 @@ from stateward.grading.checkapi.judge import Judge, JudgeFault
 from stateward.grading.checkapi.messages import ParallelToolCall, Text, ToolCall, from_chat, transcript
 from stateward.grading.checkapi.rewards import average_reward, match_score
 from stateward.grading.checkapi.rubrics import RubricConfig, RubricJudge, RubricScore
+
+#: A busy machine is not a failure.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def scored(rubrics: list[tuple[RubricConfig, bool]]) -> list[RubricScore]:
@@ -48,11 +51,13 @@ RUBRIC = st.one_of(
 RUBRICS = st.lists(st.tuples(RUBRIC, st.booleans()), max_size=6)
 
 
+@UNHURRIED
 @given(RUBRICS)
 def test_a_reward_is_between_0_and_1(rubrics) -> None:
     assert 0.0 <= rubric_judge().compute_reward(scored(rubrics)) <= 1.0
 
 
+@UNHURRIED
 @given(RUBRICS)
 def test_meeting_a_merit_never_costs_and_a_fault_never_pays(rubrics) -> None:
     base = rubric_judge().compute_reward(scored(rubrics))
@@ -65,6 +70,7 @@ def test_meeting_a_merit_never_costs_and_a_fault_never_pays(rubrics) -> None:
             assert changed <= base or math.isclose(changed, base)
 
 
+@UNHURRIED
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=6))
 def test_all_merits_and_no_fault_is_1(weights: list[float]) -> None:
     rubrics = [(RubricConfig(criterion="c", weight=weight), True) for weight in weights]

@@ -6,11 +6,14 @@ import copy
 import json
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stateward.tasks.merge import merge
 from stateward.tasks.yaml_text import parse
+
+#: A busy machine is not a failure.
+UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 KEYS = st.text(st.characters(codec="utf-8", categories=("L", "N", "P", "S", "Zs")), max_size=5)
 SCALARS = st.none() | st.booleans() | st.integers(-9, 9) | st.floats(allow_nan=False, allow_infinity=False) | KEYS
@@ -30,6 +33,7 @@ def test_the_documented_example() -> None:
     assert merge(base, extra) == {"my_list": [1, 2, 3, 4, 5], "my_dict": {"a": 1, "b": 11, "c": 12}}
 
 
+@UNHURRIED
 @given(NESTED, NESTED)
 def test_the_rules(base: object, extra: object) -> None:
     out = merge(base, extra)
@@ -46,17 +50,20 @@ def test_the_rules(base: object, extra: object) -> None:
         assert out == extra
 
 
+@UNHURRIED
 @given(MAPPINGS)
 def test_nothing_changes_nothing(value: dict[str, object]) -> None:
     assert merge(value, {}) == value
     assert merge({}, value) == value
 
 
+@UNHURRIED
 @given(MAPPINGS, MAPPINGS)
 def test_the_bases_keys_come_first(base: dict[str, object], extra: dict[str, object]) -> None:
     assert list(merge(base, extra)) == [*base, *(key for key in extra if key not in base)]
 
 
+@UNHURRIED
 @given(NESTED, NESTED)
 def test_the_result_shares_nothing(base: object, extra: object) -> None:
     before = copy.deepcopy((base, extra))
@@ -64,6 +71,7 @@ def test_the_result_shares_nothing(base: object, extra: object) -> None:
     assert (base, extra) == before
 
 
+@UNHURRIED
 @given(NESTED, NESTED, NESTED)
 def test_mappings_merge_in_any_grouping(first: object, second: object, third: object) -> None:
     """Where all three are mappings down to their leaves of one kind, it does not matter which two meet first."""
@@ -71,7 +79,7 @@ def test_mappings_merge_in_any_grouping(first: object, second: object, third: ob
     assert merge(merge(a, b), c) == merge(a, merge(b, c))
 
 
-@settings(max_examples=200)
+@UNHURRIED
 @given(JSON)
 def test_yaml_gives_json_back(value: object) -> None:
     text = yaml.safe_dump(value, allow_unicode=True, sort_keys=False)

@@ -195,7 +195,7 @@ async def _start() -> _Warm:
         async with asyncio.timeout(_START_SECONDS):
             header, _ = await _receive(process.stdout)
     except (TimeoutError, asyncio.IncompleteReadError) as error:
-        with contextlib.suppress(ProcessLookupError):
+        if isinstance(error, TimeoutError):  # one that ended by itself is not killed: that could lose its exit status
             process.kill()
         status = await process.wait()
         raise SystemFault("grader", f"the grading process did not start: {error!r}, exit status {status}") from error
