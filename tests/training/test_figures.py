@@ -6,6 +6,8 @@ import json
 import math
 from pathlib import Path
 
+from stateward.campaign.status import stage_states
+from stateward.evaluation import training_log
 from stateward.outcome import Outcome
 from stateward.training import figures
 from stateward.training.groups import GroupReport, SessionReport, StepGroups
@@ -35,9 +37,9 @@ def filled() -> StepGroups:
 
 def test_a_line() -> None:
     verl = {"actor/grad_norm": 0.5, "actor/lr": 1e-6, "perf/unknown": 1}
-    line = figures.step_line(7, filled(), verl, {"gen": 2.0, "step": 3.0, "dump": 1.0}, {"mean_absolute": 0.01})
+    line = figures.step_line(7, 2, filled(), verl, {"gen": 2.0, "step": 3.0, "dump": 1.0}, {"mean_absolute": 0.01})
     assert json.loads(json.dumps(line, allow_nan=False)) == line
-    assert (line["step"], line["episodes"], line["reward_mean"]) == (7, 2, 0.5)
+    assert (line["step"], line["start"], line["episodes"], line["reward_mean"]) == (7, 2, 2, 0.5)
     # 3 passes of 5 valid episodes; the kept group alone would always say something in between.
     assert line["pass_rate"] == 3 / 5
     assert line["passes_histogram"] == [0, 1, 1]
@@ -50,7 +52,7 @@ def test_a_line() -> None:
 
 
 def test_numbers_for_the_trackers() -> None:
-    line = figures.step_line(7, filled(), {}, {"gen": 2.0}, {})
+    line = figures.step_line(7, 2, filled(), {}, {"gen": 2.0}, {})
     flat = figures.flat(line)
     assert flat["stateward/pass_rate"] == 0.6
     assert flat["stateward/seconds/sample"] == 2.0
@@ -66,6 +68,21 @@ def test_a_step_that_was_trained_twice_counts_once_and_a_torn_line_not_at_all(tm
     with open(path, "a") as file:
         file.write('{"step": 3, "rew')
     assert [(line["step"], line["reward_mean"]) for line in figures.read_lines(path)] == [(1, 0.1), (2, 0.25), (3, 0.3)]
+    figures.append_line(path, {"step": 3, "reward_mean": 0.35})  # the resumed run's, which the torn one must not take
+    assert [line["reward_mean"] for line in figures.read_lines(path)] == [0.1, 0.25, 0.35]
+
+
+def test_every_reader_counts_a_step_of_two_starts_once_by_the_later_line(tmp_path: Path) -> None:
+    path = tmp_path / "train" / "metrics.jsonl"
+    for start, step, loss in ((1, 1, 0.1), (1, 2, 0.2), (1, 3, 0.3), (2, 3, 0.35), (2, 4, 0.4)):
+        figures.append_line(path, {"step": step, "start": start, "loss": loss})
+    expected = [(1, 1, 0.1), (2, 1, 0.2), (3, 2, 0.35), (4, 2, 0.4)]
+    (log,) = training_log.read_training_logs(tmp_path).values()
+    assert [(row["step"], row["start"], row["loss"]) for row in figures.read_lines(path)] == expected
+    assert [(row["step"], row["start"], row["loss"]) for row in log.rows] == expected
+    assert log.series(training_log.number("loss")) == ([1.0, 2.0, 3.0, 4.0], [0.1, 0.2, 0.35, 0.4])
+    train = next(state for state in stage_states(tmp_path) if state.name == "train")
+    assert train.detail.startswith("step 4 ")
 
 
 def test_no_valid_episode_has_no_pass_rate() -> None:

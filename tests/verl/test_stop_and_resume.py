@@ -54,8 +54,8 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted episode loop in the place of ours; there are no worlds to measure prompts in."""
     original = run._write_plan
 
-    def write_plan(plan: run.TrainPlan, policy_id: str, pool: list[Task]) -> None:
-        original(plan, policy_id, pool)
+    def write_plan(plan: run.TrainPlan, policy_id: str, pool: list[Task], *, start: int) -> None:
+        original(plan, policy_id, pool, start=start)
         loops = json.loads(plan.paths.agent_loops.read_text())
         loops[0]["_target_"] = "scripted_loop.ScriptedLoop"
         plan.paths.agent_loops.write_text(json.dumps(loops))

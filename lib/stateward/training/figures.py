@@ -37,15 +37,22 @@ _KEPT = {
 
 
 def step_line(
-    step: int, groups: StepGroups, verl: Mapping[str, Any], timing: Mapping[str, float], logprobs: Mapping[str, float]
+    step: int,
+    start: int,
+    groups: StepGroups,
+    verl: Mapping[str, Any],
+    timing: Mapping[str, float],
+    logprobs: Mapping[str, float],
 ) -> dict[str, Any]:
     """The figures of one step, JSON-ready.
 
-    `verl` are Verl's own metrics, `timing` its seconds by phase, `logprobs` the sampler's against the trainer's.
+    `start` is the start of the run that trained it: 1, and 2 after the first resume, as in the stage's manifest. `verl`
+    are Verl's own metrics, `timing` its seconds by phase, `logprobs` the sampler's against the trainer's.
     """
     kept = [session for report in groups.kept for session in report.sessions]
     line: dict[str, Any] = {
         "step": step,
+        "start": start,
         "time": round(time.time(), 3),
         "groups": len(groups.kept),
         "episodes": len(kept),
@@ -107,14 +114,16 @@ def passes_histogram(reports: Sequence[GroupReport], group_size: int) -> list[in
 def append_line(path: Path, line: Mapping[str, Any]) -> None:
     """Append `line` durably. A step that is trained again after a stop appears twice; the later line counts."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(line, allow_nan=False) + "\n")
+    with open(path, "ab+") as file:
+        # A line that a killed run left without its end must not take this one with it.
+        torn = file.seek(0, os.SEEK_END) > 0 and (file.seek(-1, os.SEEK_END), file.read(1))[1] != b"\n"
+        file.write(b"\n" * torn + json.dumps(line, allow_nan=False).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines by step, ascending, the last one of each step; a torn last line is left out."""
+    """The lines by step, ascending, the last one of each step; a torn line is left out."""
     found: dict[int, dict[str, Any]] = {}
     if path.is_file():
         for text in path.read_text(encoding="utf-8").splitlines():

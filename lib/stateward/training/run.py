@@ -75,7 +75,7 @@ def train(
             checks.check_room(paths.checkpoints, needed)
             longest = checks.check_prompts(config, plan.model, pool)
             print(f"train: the longest of {len(pool)} prompts has {longest} tokens", flush=True)
-            _write_plan(plan, policy_id, pool)
+            _write_plan(plan, policy_id, pool, start=len(stage.manifest["starts"]))
             with ExitStack() as stack:
                 _drive(plan, ray_node or stack.enter_context(_local_ray(plan)))
         checkpoint = _finished(plan, target)
@@ -144,7 +144,7 @@ def _finished(plan: TrainPlan, target: int) -> Path:
     return latest
 
 
-def _write_plan(plan: TrainPlan, policy_id: str, pool: Sequence[Task]) -> None:
+def _write_plan(plan: TrainPlan, policy_id: str, pool: Sequence[Task], *, start: int) -> None:
     paths, config = plan.paths, plan.config
     for folder in (paths.plan, paths.checkpoints, paths.shards, paths.logs):
         folder.mkdir(parents=True, exist_ok=True)
@@ -160,6 +160,7 @@ def _write_plan(plan: TrainPlan, policy_id: str, pool: Sequence[Task]) -> None:
             "policy": policy_id,
             "settings": settings,
             "pool": tasks_fingerprint(pool),
+            "start": start,
         },
     )
     loop = {"name": NAME, "_target_": "stateward.training.agent_loop.EpisodeLoop", "settings": str(paths.settings)}

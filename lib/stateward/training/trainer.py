@@ -55,6 +55,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         )
         self.ours = config_from_dict(plan["config"])
         self.paths = TrainPaths(Path(plan["run_dir"]))
+        self.start: int = plan["start"]
         self._logprobs: dict[str, float] = {}
         trainer_base.RewardLoopManager = _NoRewardWorkers
         trainer_base.LLMServerManager = _Engines
@@ -150,7 +151,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        line = figures.step_line(global_steps, self.replay_buffer.step, metrics, timing_raw, self._logprobs)
+        line = figures.step_line(global_steps, self.start, self.replay_buffer.step, metrics, timing_raw, self._logprobs)
         idle = self.replay_buffer.manager.device_idle_share()
         if idle is not None:
             line["device_idle_share"] = round(idle, 4)
