@@ -9,18 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from stateward.campaign.layout import model_path, selected_tasks
+from stateward.campaign.provenance import worker_facts
+from stateward.campaign.sampled import Checkpoint, Endpoint, Sampled
 from stateward.config import Config, config_to_dict
 from stateward.config.load import config_from_dict
-from stateward.episode import Tally, settings_of, tasks_fingerprint
+from stateward.episode import Tally, tasks_fingerprint
 from stateward.errors import UserError
 from stateward.outcome import Outcome, fingerprint
-from stateward.policy import fingerprint_of
 from stateward.store import Journal, Stage, read_records, seal
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
@@ -34,8 +35,7 @@ class SamplingPlan:
 
     Attributes:
         name: stage name inside the run directory: ``probe`` or ``eval/LABEL``.
-        model: checkpoint directory that is sampled.
-        max_model_len: tokens of context.
+        sampled: the policy; `policy_id` is its fingerprint.
         trials: per task. stop_rule: of the probe; ``fixed`` runs them all.
         settings: everything else that can change an outcome; `settings_id` is its fingerprint.
     """
@@ -43,9 +43,8 @@ class SamplingPlan:
     config: Config
     name: str
     tasks: list[Task]
-    model: Path
+    sampled: Sampled
     policy_id: str
-    max_model_len: int
     trials: int
     stop_rule: str
     max_attempts: int
@@ -60,62 +59,66 @@ class SamplingPlan:
         return Stage(self.config.run_dir, self.name)
 
     def inputs(self) -> dict[str, Any]:
-        """What the stage's result depends on, for its marker."""
+        """What the stage's result depends on, for its marker and, in an evaluation, for comparability.
+
+        Commit and versions are not here: each worker records its own (`provenance`), as a stage may be planned on a
+        login node and finished from another place. Prices are the report's.
+        """
         inputs: dict[str, Any] = {
             "policy": self.policy_id,
             "settings": self.settings,
+            "server": self.sampled.served(),
             "tasks": tasks_fingerprint(self.tasks),
             "trials": self.trials,
             "stop_rule": self.stop_rule,
+            "system_errors": "void is run again",
         }
         if self.stop_rule != "fixed":
             inputs["bands"] = config_to_dict(self.config.curate.bands)
+        if self.stop_rule == "bounded":
+            inputs["bounded_error"] = self.config.probe.bounded_error
+            inputs["population"] = list(self.config.probe.population)
         return inputs
 
 
 def plan_probe(config: Config) -> SamplingPlan:
     """The probe: the base policy on every task that may be trained on."""
+    model = Checkpoint(config=config, path=model_path(config), max_model_len=config.policy.max_model_len)
     return _plan(
         config,
         name=PROBE,
         tasks=selected_tasks(config, config.tasks.train),
-        model=model_path(config),
-        max_model_len=config.policy.max_model_len,
+        sampled=model,
         trials=config.probe.trials,
         stop_rule=config.probe.stop,
         max_attempts=config.probe.max_attempts,
     )
 
 
-def plan_evaluation(config: Config, label: str, model: Path) -> SamplingPlan:
-    """An evaluation of `model` on the held-out benchmark, kept under eval/LABEL."""
+def plan_evaluation(config: Config, label: str, model: Path | None) -> SamplingPlan:
+    """An evaluation on the held-out benchmark, kept under eval/LABEL: of the checkpoint `model`, or, without one, of
+    the endpoint that ``evaluate.endpoints`` has under the label."""
     if not label or "/" in label or label.startswith("."):
         raise UserError(f"label {label!r} cannot name a folder", do="use a plain word such as base or tuned")
     return _plan(
         config,
         name=f"eval/{label}",
         tasks=selected_tasks(config, config.tasks.benchmark),
-        model=model,
-        max_model_len=config.evaluate.max_model_len,
+        sampled=_evaluated(config, label, model),
         trials=config.evaluate.trials,
         stop_rule="fixed",
         max_attempts=config.evaluate.max_attempts,
     )
 
 
-def _plan(
-    config: Config, *, name: str, tasks: list[Task], model: Path, max_model_len: int, **rest: Any
-) -> SamplingPlan:
-    return SamplingPlan(
-        config=config,
-        name=name,
-        tasks=tasks,
-        model=model,
-        policy_id=fingerprint_of(model, config.policy),
-        max_model_len=max_model_len,
-        settings=settings_of(config, max_model_len=max_model_len),
-        **rest,
-    )
+def _evaluated(config: Config, label: str, model: Path | None) -> Sampled:
+    if model is None:
+        return Endpoint(config=config, label=label)
+    return Checkpoint(config=config, path=model, max_model_len=config.evaluate.max_model_len)
+
+
+def _plan(config: Config, *, sampled: Sampled, **rest: Any) -> SamplingPlan:
+    return SamplingPlan(config=config, sampled=sampled, policy_id=sampled.identity, settings=sampled.settings(), **rest)
 
 
 def shard_files(plan: SamplingPlan, shards: int) -> list[Path]:
@@ -141,10 +144,10 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
         spec = {
             "config": config_to_dict(plan.config),
             "stage": plan.name,
-            "model": str(plan.model.resolve()),
+            "model": plan.sampled.name,
+            "endpoint": isinstance(plan.sampled, Endpoint),
             "policy": plan.policy_id,
             "settings": plan.settings_id,
-            "max_model_len": plan.max_model_len,
             "trials": plan.trials,
             "stop_rule": plan.stop_rule,
             "max_attempts": plan.max_attempts,
@@ -155,56 +158,48 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
     return paths
 
 
+def owing(paths: Sequence[Path], owed: Sequence[str]) -> list[Path]:
+    """Of some shards' JSON files those with a task that `owed` (``uid#index``) names: the others have nothing to do,
+    and would serve a model for it."""
+    tasks = {name.rpartition("#")[0] for name in owed}
+    return [path for path in paths if not tasks.isdisjoint(json.loads(path.read_text())["uids"])]
+
+
 def run_shard(spec_file: str) -> dict[str, Any]:
-    """Run one shard from its JSON file: serve the model, run what is missing, seal. Returns the tally as a dict."""
+    """Run one shard from its JSON file: open the policy, run what is missing, seal. Returns the tally as a dict."""
     spec = json.loads(Path(spec_file).read_text())
     config = config_from_dict(spec["config"])
     stage = Stage(config.run_dir, spec["stage"])
-    stage.record_worker(shard=spec["shard"])
-    benchmark = spec["stage"] != PROBE
+    sampled = _sampled(config, spec)
     wanted = set(spec["uids"])
-    tasks = [
-        task
-        for task in selected_tasks(config, config.tasks.benchmark if benchmark else config.tasks.train)
-        if task.uid in wanted
-    ]
-    tally = asyncio.run(_run_shard(config, stage, spec, tasks))
+    listed = config.tasks.train if spec["stage"] == PROBE else config.tasks.benchmark
+    tasks = [task for task in selected_tasks(config, listed) if task.uid in wanted]
+    with stage.record_worker(shard=spec["shard"], **worker_facts(sampled.devices)):
+        tally = asyncio.run(_run_shard(config, stage, sampled, spec, tasks))
     return {**vars(tally), "void": tally.void}
 
 
-async def _run_shard(config: Config, stage: Stage, spec: dict[str, Any], tasks: list[Task]) -> Tally:
+def _sampled(config: Config, spec: dict[str, Any]) -> Sampled:
+    model = None if spec.get("endpoint") else Path(spec["model"])
+    if spec["stage"] == PROBE:
+        return Checkpoint(config=config, path=Path(spec["model"]), max_model_len=config.policy.max_model_len)
+    return _evaluated(config, spec["stage"].partition("/")[2], model)
+
+
+async def _run_shard(config: Config, stage: Stage, sampled: Sampled, spec: dict[str, Any], tasks: list[Task]) -> Tally:
     # Heavy imports stay here: planning and --dry-run need none of them.
     from stateward.campaign.progress import EpisodeBar
-    from stateward.cluster.services.vllm import serve
     from stateward.difficulty import stop_rule
-    from stateward.episode import TokenPolicy, open_environment, run_trials
-    from stateward.policy import open_policy
-    from stateward.policy.preflight import check_server
-    from stateward.policy.samplers.vllm import VllmSampler
+    from stateward.episode import open_environment, run_trials
 
     earlier = _earlier(stage)
     rule = None if spec["stop_rule"] == "fixed" else stop_rule(spec["stop_rule"], config.probe, config.curate.bands)
-    model = Path(spec["model"])
-    opened = open_policy(model, config.policy)
     log = stage.path / "logs" / f"vllm-{spec['shard']:04d}.log"
-    with (
-        serve(model, config.serve, max_model_len=spec["max_model_len"], log=log) as server,
-        _sealed_journal(stage, spec["shard"]) as journal,
-        EpisodeBar(f"{stage.name}", total=len(tasks) * spec["trials"]) as bar,
-    ):
-        async with (
-            open_environment(config.episode) as environment,
-            VllmSampler(server.base_url, server.api_key, config.sampling, tokenizer=opened.tokenizer) as sampler,
+    async with sampled.open(log) as policy, open_environment(config.episode) as environment:
+        with (
+            _sealed_journal(stage, spec["shard"]) as journal,
+            EpisodeBar(f"{stage.name}", total=len(tasks) * spec["trials"]) as bar,
         ):
-            await check_server(opened.renderer, opened.interpreter, sampler)
-            policy = TokenPolicy(
-                renderer=opened.renderer,
-                interpreter=opened.interpreter,
-                sampler=sampler,
-                fingerprint=spec["policy"],
-                max_model_len=spec["max_model_len"],
-                max_tokens_per_turn=config.sampling.max_tokens_per_turn,
-            )
             return await run_trials(
                 environment.runner(policy),
                 tasks,

@@ -6,7 +6,8 @@ import argparse
 from typing import Any
 
 from stateward.campaign.cli import DONE, INCOMPLETE, profile_path
-from stateward.campaign.sampling import SamplingPlan, missing_trials, run_shard, write_shards
+from stateward.campaign.sampling import SamplingPlan, missing_trials, owing, run_shard, write_shards
+from stateward.errors import UserError
 
 
 def run_stage(plan: SamplingPlan, args: argparse.Namespace) -> int:
@@ -16,12 +17,36 @@ def run_stage(plan: SamplingPlan, args: argparse.Namespace) -> int:
         return DONE
     if args.finish:
         return finish(plan)
+    return _run(plan, args)
+
+
+def repair_stage(plan: SamplingPlan, args: argparse.Namespace) -> int:
+    """Run the missing and void trials of a stage that was begun, also of one whose marker says that it is done: a
+    shard may have been lost or damaged since. With ``--dry-run`` only list them.
+
+    Raises:
+        UserError: the stage was never begun, or with other inputs.
+    """
+    if not plan.stage.manifest:
+        raise UserError(
+            f"{plan.stage.path} was not begun", "there is nothing to repair", "leave --repair away to run the stage"
+        )
+    plan.stage.is_done(plan.inputs())  # refuses other inputs
+    counts, owed = missing_trials(plan)
+    print(f"{plan.name}: {counts_line(counts)}; {len(owed)} missing or void")
+    if args.dry_run:
+        print("\n".join(owed))
+        return INCOMPLETE if owed else DONE
+    (plan.stage.path / "DONE").unlink(missing_ok=True)
+    return _run(plan, args) if owed else finish(plan)
+
+
+def _run(plan: SamplingPlan, args: argparse.Namespace) -> int:
+    """Run or submit the shards that still owe a trial."""
     if args.array:
         return _submit(plan, args)
-    paths = write_shards(plan, shards=1)
-    if missing_trials(plan)[1]:
-        for path in paths:
-            run_shard(str(path))
+    for path in owing(write_shards(plan, shards=1), missing_trials(plan)[1]):
+        run_shard(str(path))
     return finish(plan)
 
 
@@ -52,7 +77,9 @@ def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
     from stateward.cluster.profile import load_profile
 
     profile = load_profile(profile_path(args.cluster))
-    paths = write_shards(plan, args.shards)
+    paths = owing(write_shards(plan, args.shards), missing_trials(plan)[1])
+    if not paths:
+        return finish(plan)
     jobs = submit_array(
         "stateward.campaign.sampling:run_shard",
         paths,

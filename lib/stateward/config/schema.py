@@ -64,6 +64,7 @@ class EndpointConfig:
     max_tokens: int = 1_024
     timeout_seconds: float = 120.0
     max_retries: int = 6
+    extra: dict[str, Any] = field(default_factory=dict)  # further request parameters; null: one of ours is not sent
 
 
 @dataclass(kw_only=True)
@@ -190,13 +191,27 @@ class TrainConfig:
 
 
 @dataclass(kw_only=True)
+class PolicyEndpointConfig:
+    """An API model to evaluate. It samples with `sampling`; `extra` adds request parameters, or takes one away with
+    null. The API key is read from the environment variable named here, never from a file of ours."""
+
+    base_url: str = ""
+    model: str = ""
+    api_key_env: str = ""
+    timeout_seconds: float = 600.0
+    max_retries: int = 6
+    extra: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(kw_only=True)
 class EvaluateConfig:
     trials: int = 20
     max_model_len: int = 262_144
     replicas: int = 1
-    max_attempts: int = 3
+    max_attempts: int = 3  # runs of one trial before a void is left standing
     bootstrap: int = 10_000
     seed: int = 42
+    endpoints: dict[str, PolicyEndpointConfig] = field(default_factory=dict)  # by label, for --label
 
 
 @dataclass(kw_only=True)

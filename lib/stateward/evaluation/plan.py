@@ -79,9 +79,13 @@ def plan_of_stage(stage_dir: Path) -> Plan:
         trials=int(inputs["trials"]),
         policy=inputs["policy"],
         settings=settings,
-        facts=_facts(manifest),
+        facts=_facts(manifest, _workers(stage_dir)),
         model=model,
     )
+
+
+def _workers(stage_dir: Path) -> list[dict[str, Any]]:
+    return [json.loads(p.read_text(encoding="utf-8")) for p in sorted((stage_dir / "workers").glob("*.json"))]
 
 
 def plan_of_records(label: str, records: Records, *, facts: dict[str, Any], model: str = "") -> Plan:
@@ -108,26 +112,42 @@ def plan_of_records(label: str, records: Records, *, facts: dict[str, Any], mode
     )
 
 
-def _facts(manifest: dict[str, Any]) -> dict[str, Any]:
+def _facts(manifest: dict[str, Any], workers: list[dict[str, Any]]) -> dict[str, Any]:
     inputs = manifest["inputs"]
-    versions = manifest.get("versions", {})
-    git = manifest.get("git", {})
+    settings = dict(inputs["settings"])
     facts: dict[str, Any] = {
-        "settings": inputs["settings"],
+        "settings": settings,
         "trials": inputs["trials"],
-        "void_policy": "void is run again",
+        "void_policy": inputs.get("system_errors", "void is run again"),
     }
     if "imported" in inputs:  # the manifest's versions are those of the import, not of the run
         return facts
-    facts |= {
+    # Everything about serving stands under one name, which an API model differs in as a whole.
+    parsers = {name: settings.pop(name) for name in ("tool_parser", "reasoning_parser") if name in settings}
+    return facts | {
+        "server": {**inputs.get("server", {}), **parsers},
         "tasks": inputs.get("tasks", "unknown"),
-        "versions": {k: v for k, v in versions.items() if k in _DECIDING},
-        "commit": git.get("commit", "unknown") + (" with changes" if git.get("dirty") else ""),
+        "versions": _versions(manifest, workers),
+        "commit": _commit(manifest, workers),
     }
-    for name in ("template", "server"):
-        if name in inputs or name in manifest:
-            facts[name] = inputs.get(name, manifest.get(name))
-    return facts
+
+
+def _versions(manifest: dict[str, Any], workers: list[dict[str, Any]]) -> dict[str, str]:
+    """Of each deciding package the version that the workers ran with, or all of them if they differ."""
+    recorded = [w["versions"] for w in workers if "versions" in w] or [manifest.get("versions", {})]
+    names = sorted({name for versions in recorded for name in versions if name in _DECIDING})
+    return {name: _all({v.get(name, "none") for v in recorded}) for name in names}
+
+
+def _commit(manifest: dict[str, Any], workers: list[dict[str, Any]]) -> str:
+    recorded = {w["commit"] for w in workers if "commit" in w}
+    git = manifest.get("git", {})
+    return _all(recorded) or git.get("commit", "unknown") + (" with changes" if git.get("dirty") else "")
+
+
+def _all(values: set[str]) -> str:
+    """One run may have been done by workers that differ; then it equals only runs with the same mixture."""
+    return " and ".join(sorted(values))
 
 
 #: Packages between the tokens and the outcome; the others (h5py, submitit, …) change no trial.

@@ -70,7 +70,9 @@ class ChatSampler:
             "max_tokens": max_tokens,
             "seed": seed,
             **({"tools": tools} if tools else {}),
+            **self._config.extra,
         }
+        payload = {name: value for name, value in payload.items() if value is not None}
         body = await post_json(self._client, "chat/completions", payload, retry=self._retry, kind=self._kind)
         try:
             choice = body["choices"][0]
