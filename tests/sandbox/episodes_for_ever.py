@@ -10,11 +10,13 @@ from stateward.tasks.task import Check, ServerSpec, Task
 
 async def main(server: str, trace: str) -> None:
     forked = ServerSpec(name="forked", command=(sys.executable, server), env={"TRACE": trace})
+    # Its init opens what must not cross a fork, so it runs in every world, and so does its teardown.
+    own = ServerSpec(name="own", command=(sys.executable, server, "init", "socket"), env={"TRACE": trace})
     plain = ServerSpec(name="plain", command=(sys.executable, server), env={"TRACE": trace}, fork=False)
     check = Check(file="", function="", source="")
     async with Sandbox() as sandbox:
         worlds = []
-        for spec in (forked, forked, plain):
+        for spec in (forked, forked, own, plain):
             task = Task(
                 uid=spec.name, domain="", system="", query="", check=check, world={spec.name: {}}, servers=(spec,)
             )

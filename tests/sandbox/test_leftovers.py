@@ -39,7 +39,7 @@ def test_a_client_that_ends(
         folder = Path(json.loads(client.stdout.readline())["folder"])
         assert folder.parent == tmp_path
         pids = descendants(client.pid)
-        assert len(pids) == 5  # warm parent, snapshot, two worlds, one plain server
+        assert len(pids) == 8  # two warm parents, two snapshots, three worlds, one plain server
         if isinstance(how, signal.Signals):
             client.send_signal(how)
         else:
@@ -48,8 +48,9 @@ def test_a_client_that_ends(
         client.wait(timeout=60)
     wait_until(lambda: not any(alive(pid) for pid in pids))
     wait_until(lambda: not folder.exists())
-    # The plain server's own teardown needs a client; the snapshot's does not.
-    expected = 1 if how in (signal.SIGKILL, signal.SIGTERM) else 2
+    # Of the snapshot, of the world that initialised itself, and of the snapshot that was tried for it. The plain
+    # server's needs a client.
+    expected = 3 if how in (signal.SIGKILL, signal.SIGTERM) else 4
     assert trace.read_text().split().count("teardown") == expected
 
 
@@ -67,6 +68,7 @@ def test_a_parent_told_to_end_ends_its_worlds(
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         wait_until(lambda: not any(alive(pid) for pid in pids))
+        assert trace.read_text().split().count("teardown") == 3
         assert client.poll() is None
         assert client.stdin is not None
         client.stdin.close()

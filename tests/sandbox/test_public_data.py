@@ -54,7 +54,7 @@ def local(task: Task) -> Task:
     return replace(
         task,
         servers=servers,
-        world={name: {**config, "sources": []} for name, config in task.world.items()},
+        world={n: {**config, "sources": []} if "sources" in config else config for n, config in task.world.items()},
     )
 
 
@@ -107,22 +107,12 @@ async def test_golden_calls_pass_and_doing_nothing_fails() -> None:
     assert not wrong, wrong
 
 
-@pytest.mark.parametrize(
-    ("uid", "calls"),
-    [
-        (
-            "banking.py:test_transfer_and_balance",
-            [("transfer", {"from_account": "599521725", "to_account": "843847393", "amount": 100})],
-        )
-    ],
-)
-async def test_a_task_whose_solution_is_a_comment(uid: str, calls: list[tuple[str, dict[str, Any]]]) -> None:
+async def test_a_task_whose_solution_is_in_its_check() -> None:
     """The other lists give no golden calls as data; this one's solution is read off its check."""
-    (task,) = load_tasks(Path(ROOT) / "dataset", [uid], agent="think")
-    task = local(task)
-    task = replace(task, world={name: {k: v for k, v in c.items() if k != "sources"} for name, c in task.world.items()})
+    (task,) = load_tasks(Path(ROOT) / "dataset", ["banking.py:test_transfer_and_balance"], agent="think")
+    transfer = {"from_account": "599521725", "to_account": "843847393", "amount": 100}
     async with Sandbox(LIMITS) as sandbox, Grader() as grader:
-        _state, grade = await play(sandbox, grader, task, calls)
+        _state, grade = await play(sandbox, grader, local(task), [("transfer", transfer)])
         assert grade.fault_kind == "judge"  # every assertion on the state held; the last line asks the judge
-        _state, idle = await play(sandbox, grader, task, [])
+        _state, idle = await play(sandbox, grader, local(task), [])
         assert idle.outcome == "fail"

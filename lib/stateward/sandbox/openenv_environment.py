@@ -153,8 +153,9 @@ class WorldEnvironment(Environment):  # type: ignore[misc]
         return {"id": task.uid, "index": index, "domain": task.domain, "tags": list(task.tags)}
 
     def close(self) -> None:
-        """Destroy the world. The server calls this from a thread of its own."""
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        """Destroy the world. The server calls this from a thread of its own, and waits."""
+        if self._world is not None:
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
 
     async def _call(self, world: World, action: WorldAction, timeout_s: float | None) -> WorldObservation:
         result = await world.call(

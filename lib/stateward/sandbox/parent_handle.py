@@ -10,7 +10,7 @@ from typing import Any
 from stateward.sandbox.link import Link
 
 #: Seconds that an ended world or snapshot may take to run its teardown before it is killed.
-CLOSE_GRACE_SECONDS = 6.0
+CLOSE_GRACE_SECONDS = 8.0
 #: Seconds within which a parent reports a child's end after the child's socket closed.
 REPORT_SECONDS = 2.0
 

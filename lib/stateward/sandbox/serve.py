@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import functools
 import importlib.util
+import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stateward.errors import StatewardError, UserError
@@ -46,14 +49,24 @@ async def serve(tasks: Sequence[Task], host: str, port: int, max_worlds: int) ->
         async with Sandbox(SandboxLimits(max_worlds=max_worlds)) as sandbox, Grader() as grader:
             loop = asyncio.get_running_loop()
             app = create_fastapi_app(
-                lambda: WorldEnvironment(tasks, sandbox, grader, loop),
+                # A partial of the class, which the server looks into; of another callable it would make one to see.
+                functools.partial(WorldEnvironment, tasks, sandbox, grader, loop),
                 WorldAction,
                 WorldObservation,
                 max_concurrent_envs=max_worlds,
                 env_name="stateward",
                 state_cls=WorldState,
             )
-            server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws_max_size=1 << 27))
+
+            class Server(uvicorn.Server):
+                @contextlib.contextmanager
+                def capture_signals(self) -> Iterator[None]:
+                    """Not the parent's, which raises the signal again at its end, before the worlds are gone."""
+                    for number in (signal.SIGTERM, signal.SIGINT):
+                        loop.add_signal_handler(number, self.handle_exit, number, None)
+                    yield
+
+            server = Server(uvicorn.Config(app, log_level="warning", ws_max_size=1 << 27))
             print(f"{len(tasks)} tasks on http://{host}:{listening.getsockname()[1]}", flush=True)
             await server.serve(sockets=[listening])
 

@@ -27,8 +27,8 @@ from stateward.sandbox.inside.locate import NotForkable, find_server, has_own_li
 from stateward.sandbox.inside.session import Session
 
 _MESSAGE_LIMIT = 1 << 20
-#: Seconds that snapshots may take for their teardown; a little over `world.TEARDOWN_SECONDS`.
-_GRACE = 6.0
+#: Seconds that snapshots may take to end; a little over what one allows its worlds.
+_GRACE = 7.0
 
 
 def main(control_fd: int) -> NoReturn:

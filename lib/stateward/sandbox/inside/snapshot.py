@@ -41,8 +41,10 @@ def run(module: ModuleType, server: Any, fds: list[int], scratch: str) -> NoRetu
     def child(message: dict[str, Any], child_fds: list[int], _scratch: str) -> NoReturn:
         world.run(module, server, message, child_fds)
 
-    Children(control, scratch, child, farewell=signal.SIGKILL, grace=2.0).run()
-    if not order["in_child"]:
+    if order["in_child"]:  # each world has a teardown of its own, and time for it
+        Children(control, scratch, child, farewell=signal.SIGTERM, grace=world.TEARDOWN_SECONDS + 1).run()
+    else:
+        Children(control, scratch, child, farewell=signal.SIGKILL, grace=2.0).run()
         _tear_down(server, order["teardown"])
     os._exit(0)
 

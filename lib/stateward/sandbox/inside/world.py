@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
 import socket
 import traceback
 from types import ModuleType
@@ -15,6 +17,7 @@ from stateward.sandbox.inside.session import Session, SessionError
 #: Seconds that a teardown may take once nobody waits for it any more.
 TEARDOWN_SECONDS = 5.0
 _MESSAGE_LIMIT = 1 << 28
+_LOG_BYTES = 1 << 20
 #: A world that is open yields to those that are being opened, so that opening stays quick when every core is busy.
 _NICENESS = 10
 
@@ -56,9 +59,12 @@ async def _serve(
     async with Session(server) as session:
         loop = asyncio.get_running_loop()
         loop.add_reader(sock, readable)
+        if graceful:
+            loop.add_signal_handler(signal.SIGTERM, inbox.put_nowait, None)
         wire.put(sock, {"ready": True, "pid": os.getpid()})
         os.nice(_NICENESS)
         while (message := await inbox.get()) is not None:
+            _trim_log()
             reply: dict[str, Any] = {"seq": message["seq"]}
             try:
                 text, is_error = await session.call(message["tool"], message["arguments"])
@@ -74,3 +80,11 @@ async def _serve(
             wire.put(sock, reply)
         if teardown is not None:
             await asyncio.wait_for(session.call(teardown["tool"], teardown["arguments"]), TEARDOWN_SECONDS)
+
+
+def _trim_log() -> None:
+    """Forget old output: a world's log is memory, and a chatty server must not fill it over many calls."""
+    with contextlib.suppress(OSError):  # a server may have closed its output, or put something else in its place
+        if os.fstat(1).st_size > _LOG_BYTES:
+            os.ftruncate(1, 0)
+            os.lseek(1, 0, os.SEEK_SET)  # standard error shares the offset
