@@ -45,7 +45,8 @@ again=no
 end_step() {
     again=yes
     echo "$(date +%FT%T) signal: ending the step to requeue"
-    kill -TERM "$step" 2>/dev/null
+    # Through Slurm: srun itself would answer SIGTERM by killing its tasks before they can clean up.
+    scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$step"
 }
 trap end_step USR1 TERM
 srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL \
@@ -59,12 +60,19 @@ while :; do
     # wait also returns when a signal came; the step is over only when it is gone.
     kill -0 "$step" 2>/dev/null || break
 done
-if [ "$again" = yes ] && [ "$status" != 0 ]; then
+# A start that lost a node or a process is worth another; one that would only repeat itself is not.
+if [ "$again" = no ] && [ "$status" != 0 ]; then
+    "$PYTHON" -m stateward.cluster.retry --shared "$RUN_DIR/train" --status "$status" \
+        --progress "checkpoints/*/VERIFIED" && again=yes
+fi
+# A job that was cancelled, or that Slurm itself requeues at a preemption, is not RUNNING any more.
+state=$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %T | head -n 1)
+if [ "$again" = yes ] && [ "$status" != 0 ] && [ "$state" = RUNNING ]; then
     if [ "${SLURM_RESTART_COUNT:-0}" -lt "$MAX_RESTARTS" ]; then
         echo "$(date +%FT%T) requeue after ${SLURM_RESTART_COUNT:-0} restarts"
         scontrol requeue "$SLURM_JOB_ID"
         # Slurm ends this shell now; waiting keeps the job from ending by itself first.
-        trap '' TERM
+        trap 'exit "$status"' TERM
         sleep infinity &
         wait
     fi

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stateward.cluster.batch import plain_job, training_job
+from stateward.cluster.directives import sbatch_lines
 from stateward.cluster.profile import load_profile
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +53,11 @@ def test_a_plain_job() -> None:
         dependency="afterok:12",
     )
     assert text == (GOLDEN / "plain.sh").read_text()
+
+
+def test_a_path_with_a_quote_is_quoted_for_sbatch() -> None:
+    lines = sbatch_lines({"output": "/runs/it's; a run/%j.log", "exclusive": True, "qos": None})
+    assert lines == ["#SBATCH --output='/runs/it'\"'\"'s; a run/%j.log'", "#SBATCH --exclusive"]
 
 
 @pytest.mark.parametrize("name", ["train_q38.sh", "merge.sh", "evaluate.sh"])

@@ -70,3 +70,13 @@ def test_what_is_wrong_is_said_with_the_nodes_name(changes: dict[str, object], p
     (text,) = check_reports([node(0), node(1, **changes)], "c")
     assert problem in text
     assert "n1" in text
+
+
+def test_ranks_leave_together(tmp_path: Path) -> None:
+    ranks = [Rendezvous(tmp_path, rank=rank, size=3, deadline_seconds=30) for rank in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(lambda rank: rank.leave(30), ranks)) == [True] * 3
+
+
+def test_a_rank_that_never_leaves_is_not_waited_for_long(tmp_path: Path) -> None:
+    assert not Rendezvous(tmp_path, rank=0, size=2, deadline_seconds=30).leave(0.1)

@@ -8,6 +8,7 @@ from typing import Any
 from stateward.campaign.cli import DONE, INCOMPLETE, profile_path
 from stateward.campaign.sampling import SamplingPlan, missing_trials, owing, run_shard, write_shards
 from stateward.errors import UserError
+from stateward.store.stage import changed_inputs
 
 
 def run_stage(plan: SamplingPlan, args: argparse.Namespace) -> int:
@@ -43,6 +44,7 @@ def repair_stage(plan: SamplingPlan, args: argparse.Namespace) -> int:
 
 def _run(plan: SamplingPlan, args: argparse.Namespace) -> int:
     """Run or submit the shards that still owe a trial."""
+    plan.sampled.require()
     if args.array:
         return _submit(plan, args)
     for path in owing(write_shards(plan, shards=1), missing_trials(plan)[1]):
@@ -52,6 +54,13 @@ def _run(plan: SamplingPlan, args: argparse.Namespace) -> int:
 
 def finish(plan: SamplingPlan) -> int:
     """Write the stage's marker if every trial that is owed stands in the store; otherwise list what is missing."""
+    began = plan.stage.manifest
+    if changes := changed_inputs(began["inputs"], plan.inputs()) if began else []:
+        raise UserError(
+            f"stage {plan.name} in {plan.stage.path} has been begun with other inputs",
+            "changed since: " + "; ".join(changes),
+            "restore them, or use another run directory",
+        )
     counts, owed = missing_trials(plan)
     print(f"{plan.name}: {counts_line(counts)}")
     if owed:

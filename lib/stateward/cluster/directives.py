@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -58,9 +59,12 @@ def role_directives(profile: ClusterProfile, role: Role, *, tasks_per_node: int 
 
 
 def sbatch_lines(directives: Mapping[str, Any]) -> list[str]:
-    """``#SBATCH --name=value`` lines; True is a flag, False and None are left out."""
+    """``#SBATCH --name=value`` lines; True is a flag, False and None are left out.
+
+    sbatch reads these lines with a shell's rules for quotes: a path with a space or a quote needs them.
+    """
     return [
-        f"#SBATCH --{name}" if value is True else f"#SBATCH --{name}={value}"
+        f"#SBATCH --{name}" if value is True else f"#SBATCH --{name}={shlex.quote(str(value))}"
         for name, value in directives.items()
         if value is not None and value is not False
     ]

@@ -64,7 +64,7 @@ MaxJobCount=20000
 # The pretended nodes are larger than this machine.
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
-KillWait=3
+KillWait=10
 MinJobAge=300
 SlurmdTimeout=6
 InactiveLimit=0
@@ -162,10 +162,25 @@ class OneMachineSlurm:
         self._until("all nodes are idle", self._all_idle, log="slurmctld.log")
 
     def down(self) -> None:
-        """Stop every daemon by its own pid and wait until it is gone."""
+        """Cancel every job, then stop every daemon by its own pid and wait until it is gone.
+
+        A job's processes outlive the daemons of its node, so they are ended first.
+        """
+        if self._pid("slurmctld") is not None:
+            self.cancel_all()
         # MariaDB last: slurmdbd flushes to it.
         for name in (*(f"slurmd-{n}" for n in NODES), "slurmctld", "slurmdbd", "mariadb", "munged"):
             self.stop_daemon(name)
+
+    def cancel_all(self, seconds: float = 30.0) -> None:
+        """Cancel the jobs of this cluster and wait until their processes are gone, at most so many seconds."""
+        deadline = time.monotonic() + seconds
+        while jobs := self.run("squeue", "--noheader", "--format", "%A").stdout.split():
+            self.run("scancel", *sorted(set(jobs)))
+            if time.monotonic() > deadline:
+                print(f"jobs {', '.join(sorted(set(jobs)))} did not end within {seconds:g} s", file=sys.stderr)
+                return
+            time.sleep(0.2)
 
     def stop_daemon(self, name: str, sig: signal.Signals = signal.SIGTERM) -> None:
         """End one daemon (``slurmctld``, ``slurmd-gpu1``, ...) and wait for its end; SIGKILL after ten seconds."""

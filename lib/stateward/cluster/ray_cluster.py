@@ -33,13 +33,16 @@ from stateward.cluster.node import (
     scratch_folder,
 )
 from stateward.cluster.processes import adopt_orphans, stop_descendants
-from stateward.cluster.rendezvous import Rendezvous, check_reports
+from stateward.cluster.rendezvous import Rendezvous, check_reports, start_folder
 from stateward.errors import SystemFault, UserError
 
 #: The driver finds the cluster in these variables.
 ADDRESS, NODES = "STATEWARD_RAY_ADDRESS", "STATEWARD_RAY_NODES"
 _DAEMONS = ("gcs_server", "raylet")
 _START_ATTEMPTS = 3
+#: Ray's daemons end within a second of SIGTERM. A cancelled job has KillWait, 30 s on most clusters.
+_PATIENCE_SECONDS = 3.0
+_GOODBYE_SECONDS = 10.0
 
 
 class _Terminated(Exception):
@@ -52,7 +55,7 @@ class RayRank:
     def __init__(self, step: StepRank, shared: Path, *, interface: str, scratch: str, deadline_seconds: float) -> None:
         self.step, self.interface, self.scratch = step, interface, scratch
         self.began = _job_start(os.environ)
-        folder = shared / "rendezvous" / f"{step.job}-{step.restart}"
+        folder = start_folder(shared, os.environ)
         self.meeting = Rendezvous(folder, rank=step.rank, size=step.size, deadline_seconds=deadline_seconds)
         self.env: dict[str, str] = {}
         self.address = ""
@@ -63,17 +66,21 @@ class RayRank:
         signal.signal(signal.SIGTERM, _terminate)
         try:
             with ExitStack() as stack:
-                stack.callback(stop_descendants)
                 scratch = stack.enter_context(scratch_folder(self.scratch, self.step.job, self.step.rank))
+                stack.callback(stop_descendants, patience=_PATIENCE_SECONDS)
                 self._meet(scratch)
-                return self._head(driver, scratch) if self.step.rank == 0 else self._worker(scratch)
+                status = self._head(driver, scratch) if self.step.rank == 0 else self._worker(scratch)
         except _Terminated:
-            self.stamp("SIGTERM: ending")
-            return 128 + signal.SIGTERM
+            self.stamp("SIGTERM: ended")
+            status = 128 + signal.SIGTERM
         except (SystemFault, UserError) as error:
             self.stamp(f"failed: {error}")
             self.meeting.give_up(self.step.node, str(error))
-            return 1
+            status = 1
+        # srun kills every rank once one has ended badly. So all clean up first, and then they end together.
+        if not self.meeting.leave(_GOODBYE_SECONDS):
+            self.stamp("not all ranks said goodbye")
+        return status
 
     def stamp(self, text: str) -> None:
         """One line of the log, with seconds since the job began."""
@@ -122,10 +129,6 @@ class RayRank:
         status = self._child(driver)
         self.stamp(f"driver ended with status {status}")
         self.meeting.write("exit.json", {"status": status})
-        try:
-            self.meeting.wait(self._workers_gone, lambda: "a worker did not say that it ended")
-        except SystemFault as fault:
-            self.stamp(f"not all workers said goodbye: {fault.cause}")  # srun ends them; the driver's status counts
         return status
 
     def _worker(self, scratch: Path) -> int:
@@ -142,8 +145,6 @@ class RayRank:
                 raise SystemFault("cluster", f"Ray's {daemons[readable[0]]} on {self.step.node} ended")
             if any(self.meeting.folder.glob("failed-*.json")):
                 return 1
-        stop_descendants()
-        self.meeting.write(f"gone-{self.step.rank}.json", {})
         self.stamp("ended")
         return 0
 
@@ -196,9 +197,6 @@ class RayRank:
                 cause = f"Ray's {gone[0]} on {self.step.node} ended" if gone else lost[0].read_text()
                 raise SystemFault("cluster", cause)
 
-    def _workers_gone(self) -> bool:
-        return all((self.meeting.folder / f"gone-{rank}.json").is_file() for rank in range(1, self.step.size))
-
 
 def _daemons() -> dict[int, str]:
     """Handles of this rank's Ray daemons: readable once they have ended."""
@@ -211,6 +209,7 @@ def _shell_status(code: int) -> int:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes more than once, and must not end the cleaning up
     raise _Terminated
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,27 @@ class Rendezvous:
         """Tell the other ranks, so that none of them waits for its whole deadline."""
         if self.folder.is_dir():
             write_json(self.folder / f"failed-{self.rank}.json", {"rank": self.rank, "node": node, "cause": cause})
+
+    def leave(self, seconds: float) -> bool:
+        """Say that nothing of this rank is left, and wait a while until all have said so; whether they have."""
+        if not self.folder.is_dir():
+            return False
+        write_json(self.folder / f"gone-{self.rank}.json", {})
+        deadline = time.monotonic() + seconds
+        while not all((self.folder / f"gone-{rank}.json").is_file() for rank in range(self.size)):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+
+def start_folder(shared: Path, env: Mapping[str, str]) -> Path:
+    """The folder of this start below the run's shared folder: one a job and restart.
+
+    The leader's id of a heterogeneous job is the same on every component.
+    """
+    job = env.get("SLURM_HET_JOB_ID") or env["SLURM_JOB_ID"]
+    return shared / "rendezvous" / f"{job}-{env.get('SLURM_RESTART_COUNT', '0')}"
 
 
 def check_reports(reports: list[NodeReport], canary: str) -> list[str]:
