@@ -46,6 +46,12 @@ def run_client(*command: str, env: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
+def try_client(*command: str) -> tuple[int, str]:
+    """Exit status of a Slurm client and what it said, on either stream."""
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
 def submit(script: Path, *arguments: str) -> str:
     """Hand a batch script to sbatch; the id of the job, or of a heterogeneous job's first component."""
     answer = run_client("sbatch", "--parsable", *arguments, str(script))
