@@ -33,6 +33,7 @@ ALLOWED["practice"] = {"errors", "outcome", "config", "tasks", "policy", "practi
 ALLOWED["campaign"] = BELOW | {"practice", "campaign"}
 #: Programs that stand beside what they measure or serve; the rooms import none of them. They grade their episodes.
 PROGRAMS = {name: {"grading"} for name in ("sandbox/bench.py", "sandbox/serve.py", "sandbox/openenv_environment.py")}
+PROGRAMS["training/bench.py"] = {"campaign"}  # the practice policy and tasks
 
 
 def area_of(path: Path) -> str:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import os
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -21,7 +22,7 @@ from stateward.config import Config
 from stateward.config.schema import PolicyConfig, SamplingConfig, TasksConfig, TrainConfig
 from stateward.errors import SystemFault
 from stateward.tasks.task import Check, Task
-from stateward.training import checks, run, verify
+from stateward.training import checks, launch, run, verify
 from stateward.training.figures import read_lines
 from stateward.training.merge import merge
 from stateward.training.run import train
@@ -52,7 +53,7 @@ def _model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The scripted episode loop in the place of ours; there are no worlds to measure prompts in."""
-    original = run._write_plan
+    original = launch.write_plan
 
     def write_plan(plan: run.TrainPlan, policy_id: str, pool: list[Task], *, start: int) -> None:
         original(plan, policy_id, pool, start=start)
@@ -60,12 +61,12 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
         loops[0]["_target_"] = "scripted_loop.ScriptedLoop"
         plan.paths.agent_loops.write_text(json.dumps(loops))
 
-    monkeypatch.setattr(run, "_write_plan", write_plan)
+    monkeypatch.setattr(run, "write_plan", write_plan)
     monkeypatch.setattr(checks, "check_prompts", lambda config, model, pool: 6)
-    monkeypatch.setattr(run, "metadata_environment", lambda folder: _with_tests(run_metadata(folder)))
+    monkeypatch.setattr(launch, "metadata_environment", lambda folder: _with_tests(run_metadata(folder)))
 
 
-run_metadata = run.metadata_environment
+run_metadata = launch.metadata_environment
 
 
 def _with_tests(env: dict[str, str]) -> dict[str, str]:
@@ -134,45 +135,60 @@ def steps_done(run_dir: Path) -> int:
     return lines[-1]["step"] if lines else 0
 
 
-class Stopper(threading.Thread):
-    """Lets a run go on until its `step` is under way, then kills what matches `whom` with signal 9.
+@dataclass(frozen=True)
+class Stop:
+    """Let a run go on until its `step` is under way, then kill what matches `whom` with signal 9.
 
     With `saving`, the run is let into the saving of that step's checkpoint: where the data loader's state is to be
     written, last of all, there is a pipe that nobody reads, so the driver waits there with its shards written.
     """
 
-    def __init__(
-        self, run_dir: Path, step: int, whom: Callable[[psutil.Process], bool], *, saving: bool = False
-    ) -> None:
-        super().__init__(daemon=True)
-        self.run_dir, self.step, self.whom, self.saving = run_dir, step, whom, saving
-        self.killed: list[int] = []
+    step: int
+    whom: Callable[[psutil.Process], bool]
+    saving: bool = False
+
+    @contextmanager
+    def of(self, run_dir: Path) -> Iterator[list[int]]:
+        """For the run in `run_dir` that the block starts; gives the ids of what was killed."""
+        killed: list[int] = []
+        over = threading.Event()
         plan = run_dir / "train" / "plan"
         plan.mkdir(parents=True, exist_ok=True)
-        for hold in plan.glob("hold-*"):
-            hold.unlink()
-        self.hold = plan / f"hold-{step}"
-        self.hold.touch()
+        hold = plan / f"hold-{self.step}"
+        hold.touch()
+        thread = threading.Thread(target=self._watch, args=(run_dir, hold, killed, over))
+        thread.start()
+        try:
+            yield killed
+        finally:
+            over.set()
+            thread.join()
+            hold.unlink(missing_ok=True)
 
-    def run(self) -> None:
-        wait_until(lambda: steps_done(self.run_dir) == self.step - 1)
+    def _watch(self, run_dir: Path, hold: Path, killed: list[int], over: threading.Event) -> None:
+        def until(holds: Callable[[], bool]) -> bool:
+            while not holds():
+                if over.wait(0.1):
+                    return False
+            return True
+
+        if not until(lambda: steps_done(run_dir) == self.step - 1):
+            return
         if self.saving:
-            folder = self.run_dir / "train" / "checkpoints" / f"global_step_{self.step}"
+            folder = run_dir / "train" / "checkpoints" / f"global_step_{self.step}"
             folder.mkdir()
             os.mkfifo(folder / "data.pt")
-            self.hold.unlink()
+            hold.unlink()
             shards = verify.shard_files(folder, 1)[:3]
-            wait_until(lambda: all(shard.is_file() for shard in shards))
-        else:
-            wait_until(lambda: bool(ours(self.whom)))
-        for process in ours(self.whom):
-            process.kill()
-            self.killed.append(process.pid)
+            if not until(lambda: all(shard.is_file() for shard in shards)):
+                return
+        if until(lambda: bool(ours(self.whom))):
+            for process in ours(self.whom):
+                process.kill()
+                killed.append(process.pid)
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
-    while not holds():
-        time.sleep(0.1)
+STOPS = [Stop(2, is_host), Stop(3, is_worker), Stop(4, is_driver), Stop(5, is_driver, saving=True)]
 
 
 def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path) -> None:
@@ -181,25 +197,22 @@ def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path)
     assert (result.steps, result.resumed_from) == (STEPS, 0)
     assert not ours(lambda process: True), "processes are left over"
 
-    stops = [(2, is_host, False), (3, is_worker, False), (4, is_driver, False), (5, is_driver, True)]
-    for step, whom, saving in stops:
-        stopper = Stopper(stopped, step, whom, saving=saving)
-        stopper.start()
-        with pytest.raises(SystemFault) as caught:
+    for stop in STOPS:
+        with stop.of(stopped) as killed, pytest.raises(SystemFault) as caught:
             call(model, stopped)
-        assert stopper.killed, "the run ended before it was killed"
+        assert killed, f"the run ended before it was killed: {caught.value}"
         assert caught.value.kind == "training"
         assert not ours(lambda process: True), "processes are left over"
-        assert verify.prepare_resume(stopped / "train" / "checkpoints", 1) == step - 1
+        assert verify.prepare_resume(stopped / "train" / "checkpoints", 1) == stop.step - 1
     assert (stopped / "train" / "checkpoints" / "incomplete-global_step_5").is_dir()
-    (stopped / "train" / "plan" / "hold-5").unlink(missing_ok=True)
     last = call(model, stopped)
     assert (last.steps, last.resumed_from) == (STEPS, STEPS - 1)
     assert last.checkpoint.name == result.checkpoint.name == f"global_step_{STEPS}"
     assert verify.is_verified(last.checkpoint)
 
     lines = [read_lines(folder / "train" / "metrics.jsonl") for folder in (alone, stopped)]
-    assert [line["step"] for line in lines[1]] == list(range(1, STEPS + 1))
+    assert [(line["step"], line["start"]) for line in lines[0]] == [(step, 1) for step in range(1, STEPS + 1)]
+    assert [(line["step"], line["start"]) for line in lines[1]] == [(step, step) for step in range(1, STEPS + 1)]
     for one, other in zip(*lines, strict=True):
         for figure in ("loss", "grad_norm", "entropy", "reward_mean", "sampled_tokens"):
             assert other[figure] == pytest.approx(one[figure], rel=1e-4, abs=1e-7), (one["step"], figure)

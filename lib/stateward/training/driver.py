@@ -11,23 +11,30 @@ import json
 import os
 import sys
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stateward.cluster.processes import die_with_parent
 from stateward.errors import StatewardError
 from stateward.store.stage import write_json
 
+if TYPE_CHECKING:
+    from stateward.training.engines import EngineClient
+    from stateward.training.manager import EpisodeManager
+
 RESULT = "driver_result.json"
 
 
-def main(spec_file: str) -> int:
+def main(spec_file: str, body: Callable[[dict[str, Any]], None]) -> int:
+    """Run `body` with the specification and leave what came of it in `RESULT`, beside the file."""
     die_with_parent()
     faulthandler.enable()
     spec: dict[str, Any] = json.loads(Path(spec_file).read_text())
     result = Path(spec_file).with_name(RESULT)
     try:
-        _train(spec)
+        body(spec)
     except BaseException as error:  # noqa: BLE001 - the last line of this process: told to the starter, then raised
         known = error if isinstance(error, StatewardError) else _cause(error)
         write_json(result, {"ok": False, "error": str(known or error), "kind": type(known or error).__name__})
@@ -48,10 +55,10 @@ def _cause(error: BaseException | None) -> StatewardError | None:
     return None
 
 
-def _train(spec: dict[str, Any]) -> None:
+@contextmanager
+def connected(spec: dict[str, Any]) -> Iterator[None]:
+    """This process as a driver of the run's Ray."""
     import ray
-
-    from stateward.training.host import start_hosts
 
     ray.init(
         address=spec["ray_address"],
@@ -61,13 +68,16 @@ def _train(spec: dict[str, Any]) -> None:
         configure_logging=False,
     )
     try:
-        hosts = start_hosts(spec["agent_workers"])
-        _run_verl(spec, hosts)
+        yield
     finally:
         ray.shutdown()
 
 
-def _run_verl(spec: dict[str, Any], hosts: list[Any]) -> None:
+@contextmanager
+def opened(
+    spec: dict[str, Any], hosts: list[Any], adapt: Callable[[EngineClient], EngineClient] | None = None
+) -> Iterator[tuple[Any, EpisodeManager]]:
+    """Our trainer, initialised, and the manager of `hosts`, whose client of the engines `adapt` may replace."""
     import transfer_queue
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
@@ -87,14 +97,23 @@ def _run_verl(spec: dict[str, Any], hosts: list[Any]) -> None:
     try:
         trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
         trainer.init()
-        manager = EpisodeManager(hosts, config, trainer.get_llm_client())
-        trainer.fit(manager)
+        client = trainer.get_llm_client()
+        manager = EpisodeManager(hosts, config, adapt(client) if adapt else client)
+        yield trainer, manager
     finally:
         if manager is not None:
             manager.close()
         transfer_queue.close()
 
 
+def _train(spec: dict[str, Any]) -> None:
+    from stateward.training.host import start_hosts
+
+    # Hosts first: they import while this process does.
+    with connected(spec), opened(spec, start_hosts(spec["agent_workers"])) as (trainer, manager):
+        trainer.fit(manager)
+
+
 if __name__ == "__main__":
     os.environ.setdefault("PYTHONUNBUFFERED", "1")
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], _train))

@@ -20,7 +20,7 @@ class EngineClient:
     def __init__(self, servers: dict[str, Any]) -> None:
         if not servers:
             raise ValueError("there is no rollout engine")
-        self._servers = dict(servers)
+        self.servers = dict(servers)
         self._busy = dict.fromkeys(servers, 0)
         self._home: dict[str, str] = {}
 
@@ -29,7 +29,7 @@ class EngineClient:
         name = self._home.setdefault(request_id, self._least_busy())
         self._busy[name] += 1
         try:
-            return await self._servers[name].generate.remote(
+            return await self.servers[name].generate.remote(
                 request_id=uuid.uuid4().hex, prompt_ids=prompt_ids, sampling_params=sampling_params
             )
         finally:
@@ -40,7 +40,7 @@ class EngineClient:
         self._home.pop(request_id, None)
 
     def _least_busy(self) -> str:
-        homes = dict.fromkeys(self._servers, 0)
+        homes = dict.fromkeys(self.servers, 0)
         for name in self._home.values():
             homes[name] += 1
         fewest = min(homes.values())

@@ -12,10 +12,9 @@ from typing import Any
 
 from stateward.training.groups import GroupReport, StepGroups
 
-#: Verl's names for the phases of a step → ours.
+#: Verl's names for the phases of a step → ours. Rewards come with the episodes, as `episode_seconds.grade`.
 _PHASES = {
     "gen": "sample",
-    "reward": "reward",
     "old_log_prob": "log_prob",
     "adv": "advantage",
     "update_actor": "update",

@@ -52,14 +52,14 @@ class EpisodeHost:
         return stacks.request(Path(folder))
 
 
-def start_hosts(number: int) -> list[Any]:
-    """`number` hosts, spread over the nodes that have devices: worlds live beside the engines they talk to."""
+def start_hosts(number: int, kind: type[EpisodeHost] = EpisodeHost) -> list[Any]:
+    """`number` actors of `kind`, spread over the nodes that have devices: worlds live beside their engines."""
     nodes = [n["NodeID"] for n in ray.nodes() if n["Alive"] and n["Resources"].get("GPU", 0) > 0]
     if not nodes:
         raise RuntimeError("no node of this Ray has a device slot")
     placed = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
     hosts = [
-        ray.remote(EpisodeHost)
+        ray.remote(kind)
         .options(name=f"episodes_{i}", scheduling_strategy=placed(node_id=nodes[i % len(nodes)], soft=False))
         .remote()
         for i in range(number)

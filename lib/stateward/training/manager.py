@@ -36,10 +36,10 @@ class GroupOrder:
 
 
 #: The class below Ray's decorator; Verl offers only the decorated one.
-_TransferQueueWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
+VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
 
-class EpisodeWorker(_TransferQueueWorker):  # type: ignore[misc]
+class EpisodeWorker(VerlWorker):  # type: ignore[misc]
     """Verl's worker (tokenizer, client of the engines, transfer queue) with groups as its unit of work."""
 
     async def run_group(self, order: GroupOrder) -> GroupReport:

@@ -1,0 +1,137 @@
+"""What training costs: ``python -m stateward.training.bench``.
+
+phases RUN_DIR     seconds of a step by phase, from the run's metrics.jsonl
+loop               our episode loop against Verl's single-turn loop, with the same tokens on the same engine
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from stateward.errors import UserError
+from stateward.training.figures import read_lines
+from stateward.training.paths import TrainPaths
+
+#: Phases of a step in their order; `step` is the whole.
+_PHASES = ("sample", "log_prob", "advantage", "update", "save", "synchronise")
+
+_EPISODE = ("open", "sample", "tools", "user", "grade", "total")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    phases = commands.add_parser("phases", help="seconds of a step by phase")
+    phases.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    loop = commands.add_parser("loop", help="our episode loop against Verl's single-turn loop")
+    loop.add_argument("--config", default="configs/practice.yaml", metavar="FILE")
+    loop.add_argument("--groups", type=int, default=8, metavar="N", help="groups a round (default: 8)")
+    loop.add_argument("--size", type=int, default=8, metavar="N", help="episodes a group (default: 8)")
+    loop.add_argument("--tokens", type=int, default=128, metavar="N", help="sampled tokens an episode (default: 128)")
+    loop.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds of each loop (default: 10)")
+    args = parser.parse_args(argv)
+    if args.command == "phases":
+        print("\n".join(phase_table(read_lines(TrainPaths.of(args.run_dir).metrics))))
+    else:
+        print("\n".join(loop_table(measure_loops(args), args)))
+    return 0
+
+
+def phase_table(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Markdown rows: median, shortest and longest seconds of each phase, its share of all steps; then what an episode
+    does while the step samples. Its grading is the reward: no phase of a step is left for it.
+
+    Raises:
+        UserError: no step was trained.
+    """
+    if not lines:
+        raise UserError("no step in metrics.jsonl", do="name the run directory of a training")
+    whole = [line["seconds"]["step"] for line in lines]
+    rows = [f"{len(lines)} steps", "", "| phase | median s | shortest | longest | share |", "|---|---:|---:|---:|---:|"]
+    for phase in (*_PHASES, "step"):
+        found = [line["seconds"][phase] for line in lines if phase in line["seconds"]]
+        if found:
+            share = sum(found) / sum(whole)
+            rows.append(
+                f"| {phase} | {statistics.median(found):.2f} | {min(found):.2f} | {max(found):.2f} | {share:.0%} |"
+            )
+    episode = {name: statistics.median(line["episode_seconds"][name] for line in lines) for name in _EPISODE}
+    return [*rows, "", "an episode, median s: " + ", ".join(f"{name} {value:.3f}" for name, value in episode.items())]
+
+
+def measure_loops(args: argparse.Namespace) -> dict[str, Any]:
+    """Run both loops in a private Ray on the practice platform; what `bench_loops` wrote."""
+    from stateward.campaign.layout import model_path, selected_tasks
+    from stateward.config import load_config
+    from stateward.training import bench_loops
+    from stateward.training.launch import drive, local_ray, write_plan
+    from stateward.training.plan import plan_training
+
+    with tempfile.TemporaryDirectory(prefix="stateward-bench-") as folder:
+        asked = [
+            f"run_dir={folder}/run",
+            f"train.groups_per_step={args.groups}",
+            f"train.group_size={args.size}",
+            f"sampling.max_tokens_per_turn={args.tokens}",
+            f"episode.concurrency={args.groups * args.size}",
+            "episode.max_agent_turns=1",
+        ]
+        config = load_config(args.config, asked)
+        pool = selected_tasks(config, config.tasks.train)[: args.groups]
+        if len(pool) < args.groups:
+            raise UserError(f"--groups {args.groups}", f"{config.tasks.train} has {len(pool)} tasks")
+        plan = plan_training(config, config.run_dir, model_path(config))
+        write_plan(plan, "bench", pool, start=1)
+        order, result = Path(folder) / "asked.json", Path(folder) / "loops.json"
+        order.write_text(
+            json.dumps(
+                {
+                    "uids": [task.uid for task in pool],
+                    "size": args.size,
+                    "tokens": args.tokens,
+                    "rounds": args.rounds,
+                    "result": str(result),
+                }
+            )
+        )
+        os.environ[bench_loops.ASKED] = str(order)
+        with local_ray(plan) as node:
+            drive(plan, node, module="stateward.training.bench_loops")
+        found: dict[str, Any] = json.loads(result.read_text())
+        return found
+
+
+def loop_table(found: dict[str, Any], args: argparse.Namespace) -> list[str]:
+    """What was measured, and the overhead: the median over rounds of our seconds over Verl's, less 1."""
+    rounds = found["rounds"]
+    ours, verls = ([row[name] for row in rounds] for name in ("ours", "verl"))
+    ratio = statistics.median(own / plain for own, plain in zip(ours, verls, strict=True))
+    phases = {name: statistics.median(row["phases"][name] for row in rounds) for name in rounds[0]["phases"]}
+    prompts = found["prompt_tokens"]
+    return [
+        f"{len(rounds)} rounds of {args.groups} groups of {args.size} episodes of {args.tokens} sampled tokens",
+        "",
+        "| loop | prompt tokens, mean | median s | shortest | longest |",
+        "|---|---:|---:|---:|---:|",
+        f"| Verl's single turn | {prompts['verl']:.0f} | {_spread(verls)} |",
+        f"| ours | {prompts['ours']:.0f} | {_spread(ours)} |",
+        "",
+        f"overhead: {ratio - 1:+.1%} (median over the rounds)",
+        "an episode of ours, seconds: " + ", ".join(f"{name} {value:.3f}" for name, value in phases.items()),
+    ]
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} | {min(values):.2f} | {max(values):.2f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""The driver of `bench loop`: episodes of one fixed length through Verl's single-turn loop and through ours, in turn.
+
+Both loops run in the same process, against the same engine, with the same number of prompt and sampled tokens, and end
+when their episodes are in the transfer queue. Verl's has no world, no tools and no reward to compute; ours opens a
+world, renders the tools, interprets the turn, reads the final state and grades it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from stateward.errors import SystemFault
+from stateward.store.stage import write_json
+from stateward.training.driver import connected, main, opened
+from stateward.training.engines import EngineClient
+from stateward.training.groups import GroupReport
+from stateward.training.host import EpisodeHost, start_hosts
+
+if TYPE_CHECKING:
+    from stateward.training.manager import EpisodeManager
+
+#: Names the file that says what to measure and where to write it.
+ASKED = "STATEWARD_BENCH"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainOrder:
+    """One group of Verl's own loop: `size` episodes from one conversation."""
+
+    key: str
+    size: int
+    messages: list[dict[str, str]]
+
+
+class FixedLength(EngineClient):
+    """Every turn has exactly `tokens` tokens, whoever asks for it."""
+
+    def __init__(self, client: EngineClient, tokens: int) -> None:
+        super().__init__(client.servers)
+        self.tokens = tokens
+
+    async def generate(
+        self, *, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
+    ) -> Any:
+        fixed = {"max_tokens": self.tokens, "min_tokens": self.tokens, "ignore_eos": True}
+        try:
+            return await super().generate(
+                request_id=request_id, prompt_ids=prompt_ids, sampling_params={**sampling_params, **fixed}
+            )
+        finally:
+            self.forget(request_id)  # Verl's loop never says that an episode is over
+
+
+class LoopHost(EpisodeHost):
+    """A host of both loops."""
+
+    def start(self, config: Any, engines: Any, *rest: Any) -> None:
+        from stateward.training.manager import VerlWorker
+
+        super().start(config, engines, *rest)
+        self.plain = VerlWorker(config, engines, None, None)
+        rollout = config.actor_rollout_ref.rollout
+        self.sampling = {"temperature": rollout.temperature, "top_p": rollout.top_p, "top_k": rollout.top_k}
+
+    async def run_plain(self, order: PlainOrder) -> None:
+        """As Verl's worker runs a prompt (verl 0.9.1, ``AgentLoopWorkerTQ._run_prompt``)."""
+        trajectory = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
+        await asyncio.gather(
+            *(
+                self.plain._run_agent_loop(
+                    {**self.sampling, "repetition_penalty": 1.0, "logprobs": True},
+                    trajectory,
+                    agent_name="single_turn_agent",
+                    trace=False,
+                    uid=order.key,
+                    session_id=number,
+                    global_steps=0,
+                    raw_prompt=order.messages,
+                )
+                for number in range(order.size)
+            )
+        )
+
+
+def _conversation(tokenizer: Any, tokens: int) -> tuple[list[dict[str, str]], int]:
+    """A conversation whose prompt has about `tokens` tokens, and how many it has."""
+
+    def messages(words: int) -> list[dict[str, str]]:
+        return [{"role": "user", "content": " ".join(["order"] * words)}]
+
+    def length(words: int) -> int:
+        ids = tokenizer.apply_chat_template(messages(words), add_generation_prompt=True, return_dict=True)["input_ids"]
+        return len(ids)
+
+    least, a_word = length(1), length(2) - length(1)
+    words = 1 + max(0, tokens - least) // a_word
+    return messages(words), length(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rounds:
+    """One round of either loop: all groups at once, until their episodes are in the transfer queue."""
+
+    manager: EpisodeManager
+    uids: list[str]
+    size: int
+    tokens: int
+
+    def ours(self, number: int) -> tuple[float, list[GroupReport]]:
+        """Seconds and what came of the groups."""
+        from stateward.training.manager import GroupOrder
+
+        orders = [
+            GroupOrder(key=f"o{number}g{i}", uid=uid, step=number, size=self.size, first_index=0)
+            for i, uid in enumerate(self.uids)
+        ]
+        started = time.perf_counter()
+        for order in orders:
+            self.manager.submit(order)
+        reports = [report for _ in orders if (report := self.manager.next_report()) is not None]
+        seconds = time.perf_counter() - started
+        self._clear()
+        odd = [s for r in reports for s in r.sessions if s.sampled_tokens != self.tokens]
+        if odd:
+            raise SystemFault("bug", f"an episode has not {self.tokens} sampled tokens: {odd[0]}")
+        return seconds, reports
+
+    def verls(self, number: int, conversations: list[list[dict[str, str]]]) -> float:
+        """Seconds."""
+        hosts = self.manager.hosts
+        orders = [PlainOrder(key=f"p{number}g{i}", size=self.size, messages=c) for i, c in enumerate(conversations)]
+        started = time.perf_counter()
+        ray.get([hosts[i % len(hosts)].run_plain.remote(order) for i, order in enumerate(orders)])
+        seconds = time.perf_counter() - started
+        self._clear()
+        return seconds
+
+    def _clear(self) -> None:
+        """Empty the transfer queue, which must hold every episode of the round."""
+        import transfer_queue
+
+        keys = list((transfer_queue.kv_list("train") or {}).get("train", {}))
+        if len(keys) != len(self.uids) * self.size:
+            raise SystemFault("bug", f"{len(keys)} episodes in the transfer queue, not {len(self.uids) * self.size}")
+        transfer_queue.kv_clear(keys=keys, partition_id="train")
+
+
+def measure(spec: dict[str, Any]) -> None:
+    asked = json.loads(Path(os.environ[ASKED]).read_text())
+    tokens: int = asked["tokens"]
+    with ExitStack() as stack:
+        stack.enter_context(connected(spec))
+        hosts = start_hosts(spec["agent_workers"], LoopHost)
+        trainer, manager = stack.enter_context(opened(spec, hosts, lambda client: FixedLength(client, tokens)))
+        rounds = _Rounds(manager=manager, uids=asked["uids"], size=asked["size"], tokens=tokens)
+        _, reports = rounds.ours(0)  # opens the worlds' snapshots
+        lengths = {report.uid: report.sessions[0].prompt_tokens for report in reports}
+        made = [_conversation(trainer.tokenizer, lengths[uid]) for uid in rounds.uids]
+        conversations = [messages for messages, _ in made]
+        rounds.verls(0, conversations)
+        rows = []
+        for number in range(1, asked["rounds"] + 1):
+            # Who goes first changes, so that a drift of the machine falls on both.
+            if number % 2:
+                (own, reports), plain = rounds.ours(number), rounds.verls(number, conversations)
+            else:
+                plain, (own, reports) = rounds.verls(number, conversations), rounds.ours(number)
+            rows.append({"ours": own, "verl": plain, "phases": _phases(reports)})
+    prompts = {"ours": sum(lengths.values()) / len(lengths), "verl": sum(n for _, n in made) / len(made)}
+    write_json(Path(asked["result"]), {"rounds": rows, "prompt_tokens": prompts})
+
+
+def _phases(reports: list[GroupReport]) -> dict[str, float]:
+    """Mean seconds of an episode by phase."""
+    sessions = [session for report in reports for session in report.sessions]
+    return {name: sum(s.seconds[name] for s in sessions) / len(sessions) for name in sessions[0].seconds}
+
+
+if __name__ == "__main__":
+    # By its full name: what is sent to Ray's processes must be found there again.
+    from stateward.training.bench_loops import measure as named
+
+    sys.exit(main(sys.argv[1], named))

@@ -1,0 +1,66 @@
+"""What the benchmark says of given times."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import pytest
+
+from stateward.errors import UserError
+from stateward.training.bench import loop_table, phase_table
+from stateward.training.bench_loops import FixedLength, _conversation
+from stateward.training.engines import EngineClient
+
+
+def line(step: int, sample: float, save: float | None = None) -> dict[str, Any]:
+    seconds = {"sample": sample, "update": 1.0, "step": sample + 1.0 + (save or 0.0)}
+    inside = dict.fromkeys(("open", "sample", "tools", "user", "grade", "total"), 0.5)
+    return {"step": step, "seconds": seconds | ({} if save is None else {"save": save}), "episode_seconds": inside}
+
+
+def test_phases_have_their_median_range_and_share() -> None:
+    rows = phase_table([line(1, 2.0), line(2, 4.0, save=2.0), line(3, 3.0)])
+    assert "| sample | 3.00 | 2.00 | 4.00 | 64% |" in rows
+    assert "| save | 2.00 | 2.00 | 2.00 | 14% |" in rows
+    assert rows[-1].endswith("grade 0.500, total 0.500")
+    assert not any("log_prob" in row for row in rows)
+    with pytest.raises(UserError):
+        phase_table([])
+
+
+def test_the_overhead_is_of_rounds_that_belong_together() -> None:
+    rounds = [
+        {"ours": own, "verl": plain, "phases": {"open": 0.1}} for own, plain in ((2.2, 2.0), (11.0, 10.0), (3.0, 2.0))
+    ]
+    args = Namespace(groups=1, size=2, tokens=3)
+    rows = loop_table({"rounds": rounds, "prompt_tokens": {"ours": 10, "verl": 10}}, args)
+    assert "overhead: +10.0% (median over the rounds)" in rows
+    assert "| ours | 10 | 3.00 | 2.20 | 11.00 |" in rows
+
+
+class Words:
+    """A tokenizer of one token a word, and three around a message."""
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> dict[str, list[int]]:
+        return {"input_ids": [0] * (3 + len(messages[0]["content"].split()))}
+
+
+def test_verls_prompt_is_as_long_as_ours() -> None:
+    messages, length = _conversation(Words(), 40)
+    assert length == 40
+    assert len(messages[0]["content"].split()) == 37
+
+
+async def test_every_turn_has_the_same_length_whoever_asks() -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Handle:
+        class generate:
+            @staticmethod
+            async def remote(**call: Any) -> None:
+                asked.append(call["sampling_params"])
+
+    client = FixedLength(EngineClient({"a": Handle()}), 7)
+    await client.generate(request_id="r", prompt_ids=[1], sampling_params={"max_tokens": 99, "top_k": 3}, priority=0)
+    assert asked == [{"max_tokens": 7, "min_tokens": 7, "ignore_eos": True, "top_k": 3}]
