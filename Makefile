@@ -8,6 +8,7 @@ VENV ?= .venv
 PY := $(VENV)/bin/python
 CONFIG ?= configs/practice.yaml
 RUN_DIR ?= runs/practice
+SEEDS ?= 1
 SLURM_DIR ?= runs/slurm
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH
@@ -16,7 +17,7 @@ help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 run: setup ## the practice campaign: probe, curate, train, merge, evaluate, report (continues where it stopped)
-	@$(PY) jobs/pipeline.py --config $(CONFIG) --run-dir $(RUN_DIR)
+	@$(PY) jobs/pipeline.py --config $(CONFIG) --run-dir $(RUN_DIR) --seeds $(SEEDS)
 
 setup: $(VENV)/.ready ## the Python environment (again only when its inputs changed)
 

@@ -10,14 +10,22 @@ import shlex
 from collections.abc import Sequence
 
 from stateward.campaign.cli import configured, entry, profile_path, stage_parser
+from stateward.errors import UserError
 
 
 def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
     parser.add_argument("--cluster", metavar="NAME", help="submit to Slurm: configs/cluster/NAME.yaml, or a file")
     parser.add_argument("--shards", type=int, default=8, metavar="N", help="array tasks a sampling stage (default: 8)")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train and evaluate N times")
     args = parser.parse_args(argv)
     config = configured(args)
+    if args.cluster and args.seeds > 1:
+        raise UserError(
+            "--seeds with --cluster",
+            "a chain holds one training",
+            "submit jobs/train.py --submit once a seed, with --run-dir RUN_DIR/seeds/K and train.seed=...",
+        )
     if args.cluster:
         from stateward.campaign.submission import submit_campaign
 
@@ -26,7 +34,7 @@ def main(argv: Sequence[str] | None) -> int:
         )
     from stateward.campaign.pipeline import run_steps, steps
 
-    plan = steps(args.config, config, args.overrides)
+    plan = steps(args.config, config, args.overrides, args.seeds)
     print(f"campaign {config.name!r}: {len(plan)} stages, run directory {config.run_dir}")
     if args.dry_run:
         for step in plan:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateward.config import Config
+from stateward.training.seeds import seed_runs
 
 JOBS = Path(__file__).parents[3] / "jobs"
 
@@ -23,32 +24,41 @@ class Step:
     command: list[str]
 
 
-def steps(config_file: str, config: Config, overrides: Sequence[str]) -> list[Step]:
-    """The stages of a campaign in order."""
+def steps(config_file: str, config: Config, overrides: Sequence[str], seeds: int = 1) -> list[Step]:
+    """The stages of a campaign in order, with `seeds` trainings, each of which is evaluated."""
     shared = ["--config", config_file, "--run-dir", config.run_dir]
 
     def job(name: str, *arguments: str) -> list[str]:
         return [sys.executable, str(JOBS / f"{name}.py"), *shared, *arguments, *overrides]
 
     tasks = f"{config.tasks.train} and {config.tasks.benchmark}"
+    of_seeds = ["--seeds", str(seeds)] if seeds > 1 else []
+    times = f", with {seeds} seeds" if seeds > 1 else ""
     return [
         Step(
             title=f"probe: the base policy on the training tasks, up to {config.probe.trials} trials each",
             command=job("probe"),
         ),
         Step(title="curate: keep the tasks that it sometimes solves", command=job("curate")),
-        Step(title=f"train: GRPO, {config.train.steps} steps", command=job("train")),
-        Step(title="merge: the trained shards into one checkpoint", command=job("merge")),
+        Step(title=f"train: GRPO, {config.train.steps} steps{times}", command=job("train", *of_seeds)),
+        Step(title="merge: the trained shards into one checkpoint", command=job("merge", *of_seeds)),
         Step(
             title=f"evaluate base: {config.evaluate.trials} trials a held-out task",
             command=job("evaluate", "--label", "base"),
         ),
-        Step(
-            title=f"evaluate tuned: {config.evaluate.trials} trials a held-out task",
-            command=job("evaluate", "--label", "tuned"),
+        *(
+            Step(
+                title=f"evaluate {run.label}: {config.evaluate.trials} trials a held-out task",
+                command=job("evaluate", "--label", run.label, *_model(run.run_dir / "merged", seeds)),
+            )
+            for run in seed_runs(config, seeds)
         ),
         Step(title=f"report ({tasks})", command=[sys.executable, str(JOBS / "report.py"), config.run_dir]),
     ]
+
+
+def _model(merged: Path, seeds: int) -> list[str]:
+    return ["--model", str(merged)] if seeds > 1 else []
 
 
 def run_steps(plan: Sequence[Step]) -> int:
