@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Mapping
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from stateward.practice.orders import OrderDesk
 from stateward.practice.policy import RECIPE
 from stateward.practice.policy.demonstrations import demonstrations, order_desk, tools
 from stateward.practice.policy.errands import REQUESTS, Request, random_request
-from stateward.practice.policy.expert import APPROVAL_ABOVE, Conversation, play
+from stateward.practice.policy.expert import APPROVAL_ABOVE, QUESTIONS, Conversation, play
 from stateward.practice.policy.tokenizer import render
 from stateward.practice.policy.worlds import Excluded, random_world
 
@@ -44,6 +45,23 @@ def test_every_conversation_ends_once_and_calls_only_what_there_is() -> None:
         for message in messages:
             if message["role"] == "tool":
                 assert "error" not in json.loads(message["content"])
+
+
+def test_what_is_left_unsaid_comes_out_when_asked() -> None:
+    asked = 0
+    for number in range(300):
+        rng = random.Random(number)
+        world = random_world(rng)
+        request = random_request(rng, world)
+        conversation = Conversation(OrderDesk(world), request, rng, FAULTLESS)
+        play(conversation)
+        for question, reply in pairwise(conversation.messages):
+            if question["content"] == QUESTIONS.get(request.unsaid):
+                asked += 1
+                fact = re.compile(rf"\b{re.escape(request.facts[request.unsaid])}\b")
+                assert not fact.search(request.query)
+                assert fact.search(reply["content"])
+    assert asked > 20
 
 
 def forbidden(request: Request, before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:

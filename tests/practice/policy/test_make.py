@@ -14,10 +14,10 @@ from stateward.practice.policy.demonstrations import order_desk
 from stateward.practice.policy.make import make
 from stateward.practice.policy.provenance import read_note, recipe_hash
 from stateward.practice.policy.tokenizer import render
-from stateward.practice.policy.training import encode, new_model, states_behind
+from stateward.practice.policy.training import encode, new_model, raise_residual, states_behind
 
 TOKENIZER = load_tokenizer(SHIPPED)
-SHORT = dataclasses.replace(RECIPE, demonstrations=520, tokenizer_texts=520, steps=4)
+SHORT = dataclasses.replace(RECIPE, tokenizer_texts=100, steps=4)
 
 
 @pytest.mark.slow
@@ -44,6 +44,16 @@ def test_the_mask_covers_what_the_assistant_writes() -> None:
     assert TOKENIZER.decode(one.ids) == text
     written = TOKENIZER.decode([i for i, m in zip(one.ids, one.mask, strict=True) if m])
     assert written == "What is the order id?<|im_end|>Lost. <DONE><|im_end|>"
+
+
+def test_a_raised_residual_leaves_the_function_as_it_is() -> None:
+    model = new_model(RECIPE, TOKENIZER).eval()
+    ids = torch.randint(0, len(TOKENIZER), (2, 30))
+    with torch.no_grad():
+        before = model(input_ids=ids).logits
+        raise_residual(model, 8.0)
+        torch.testing.assert_close(model(input_ids=ids).logits, before, atol=1e-4, rtol=1e-4)
+    assert model.model.embed_tokens.weight.std() > 5
 
 
 def test_a_shared_prefix_gives_the_states_of_the_whole_sequence() -> None:

@@ -12,24 +12,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stateward.practice.orders import AMOUNTS, NOTES, QUANTITIES, REASONS, STATUSES
-from stateward.practice.policy.phrases import OPENINGS, PHRASES, TROUBLES, UNSAID
+from stateward.practice.policy.phrases import OPENINGS, PHRASES, REFERENCES, TROUBLES, UNSAID, WISHES
 from stateward.practice.policy.worlds import World, random_address
 
 #: Requests with their shares: single errands by their kind, then errands on two orders, or two on one.
 REQUESTS: dict[str, float] = {
-    "cancel": 0.17,
+    "cancel": 0.16,
     "quantity": 0.08,
     "address": 0.08,
-    "home": 0.05,
+    "home": 0.08,
     "note": 0.08,
-    "refund": 0.20,
+    "refund": 0.18,
     "refund part": 0.10,
     "complaint": 0.08,
     "question": 0.04,
-    "quantity and address": 0.03,
-    "two addresses": 0.03,
-    "cancel and refund": 0.03,
-    "two cancellations": 0.03,
+    "quantity and address": 0.04,
+    "two addresses": 0.04,
+    "cancel and refund": 0.04,
+    "two cancellations": 0.04,
 }
 #: Errands of the requests that have two.
 PAIRS: dict[str, tuple[str, str]] = {
@@ -81,7 +81,7 @@ def random_request(rng: random.Random, world: World) -> Request:
     details: dict[str, Any] = {}
     for kind in kinds:
         details |= _details(rng, kind, first) if kind not in details else {}
-    unsaid = rng.choice(UNSAID[name]) if name in UNSAID and rng.random() < 0.3 else ""
+    unsaid = rng.choice(UNSAID[name]) if name in UNSAID and rng.random() < 0.4 else ""
     customer = next(c for c in world["customers"] if c["id"] == first["customer_id"])
     facts = {"customer id": customer["id"]}
     if unsaid == "by item":
@@ -90,9 +90,11 @@ def random_request(rng: random.Random, world: World) -> Request:
         facts["order id"] = first["id"]
     facts |= {k: str(v) for k, v in details.items() if k in ("quantity", "address", "amount", "note", "reason")}
     facts["confirm"] = "no" if name == "cancel" and not unsaid and rng.random() < 0.3 else "yes"
-    query = rng.choice(PHRASES[(name, unsaid)]).format(
-        id=first["id"], item=first["item"], other=second["id"], customer=customer["id"], **details
-    )
+    phrase = rng.choice(PHRASES[(name, unsaid)])
+    if rng.random() < 0.4:
+        phrase = phrase.replace("order {id}", rng.choice(REFERENCES))
+    query = phrase.format(id=first["id"], item=first["item"], other=second["id"], customer=customer["id"], **details)
+    query = query[0].upper() + query[1:]
     if not unsaid and rng.random() < 0.1:
         query = f"{rng.choice(OPENINGS)} {query}"
     errands = tuple(Errand(kind=k, order=orders[i % len(orders)], details=details) for i, k in enumerate(kinds))
@@ -129,7 +131,8 @@ def _details(rng: random.Random, kind: str, order: Mapping[str, Any]) -> dict[st
     if kind == "address":
         return {"address": random_address(rng)}
     if kind == "note":
-        return {"note": rng.choice(NOTES)}
+        note = rng.choice(NOTES)
+        return {"note": note, "wish": rng.choice(WISHES[note])}
     if kind == "refund part":
         whole = order["price"] * order["quantity"]
         above = [a for a in AMOUNTS if a > whole]

@@ -31,9 +31,10 @@ def make(recipe: Recipe, out: Path, *, show: bool = True) -> None:
     from stateward.practice.policy.tokenizer import render, train_tokenizer
     from stateward.practice.policy.training import encode, train
 
-    began = time.monotonic()
+    began = time.process_time()
     frame = order_desk()
-    conversations = list(islice(demonstrations(recipe.seed, recipe.slips, frame.excluded), recipe.demonstrations))
+    endless = demonstrations(recipe.seed, recipe.slips, frame.excluded)
+    conversations = list(islice(endless, recipe.steps * recipe.batch))
     head = render([{"role": "system", "content": frame.system}], frame.tools)
     texts = [head, *(render(c) for c in conversations[: recipe.tokenizer_texts])]
     tokenizer = train_tokenizer(texts, words=single_tokens(), vocabulary=recipe.vocabulary)
@@ -45,7 +46,7 @@ def make(recipe: Recipe, out: Path, *, show: bool = True) -> None:
         model.to(torch.bfloat16).save_pretrained(whole)
         tokenizer.save_pretrained(whole)
         (whole / "model.safetensors").chmod(0o644)
-        write_note(whole, recipe, made_with=_versions(), seconds=round(time.monotonic() - began))
+        write_note(whole, recipe, made_with=_versions(), cpu_seconds=round(time.process_time() - began))
         if out.exists():
             shutil.rmtree(out)
         whole.rename(out)

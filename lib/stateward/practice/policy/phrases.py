@@ -10,6 +10,8 @@ UNSAID: dict[str, tuple[str, ...]] = {
     "quantity": ("quantity",),
 }
 
+#: Other ways to say "order {id}".
+REFERENCES = ("{id}", "my order {id}", "the order {id}", "order number {id}")
 OPENINGS = ("Hello.", "Good morning.", "Hi there.")
 
 #: (request, what is unsaid) → ways to put it. {id} is the order, {other} the second one of a pair.
@@ -72,6 +74,8 @@ PHRASES: dict[tuple[str, str], tuple[str, ...]] = {
         "Can you add the note {note} to order {id}?",
         "Order {id} is a present. Please add the note {note}.",
         "Please add a note for the driver, {note}, to order {id}.",
+        "{wish} Please add that note to order {id}.",
+        "{wish} Please write that on order {id}.",
     ),
     ("refund", ""): (
         "Please refund order {id}.",
@@ -122,6 +126,14 @@ PHRASES: dict[tuple[str, str], tuple[str, ...]] = {
         "Please cancel orders {id} and {other}.",
         "I want to cancel orders {id} and {other}.",
     ),
+}
+
+#: The same notes as wishes.
+WISHES: dict[str, tuple[str, ...]] = {
+    "leave at door": ("The driver can leave it at the door.", "Please leave it at my door."),
+    "call before delivery": ("The driver should call before delivery.", "Please call me before delivery."),
+    "gift wrap": ("I want gift wrap.", "It needs gift wrap."),
+    "no invoice": ("There should be no invoice in the box.", "I want no invoice with it."),
 }
 
 #: What is wrong with an order, by the reason under which it is escalated.

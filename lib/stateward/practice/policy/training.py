@@ -65,19 +65,27 @@ def new_model(recipe: Recipe, tokenizer: Any) -> Any:
     return model
 
 
+def new_optimizers(recipe: Recipe, model: Any) -> list[Any]:
+    """Muon for the layers' matrices, which needs a third fewer steps here than AdamW, and AdamW for everything else."""
+    import torch
+
+    named = list(model.named_parameters())
+    inner = [p for name, p in named if p.ndim == 2 and ".layers." in name]
+    outer = [p for name, p in named if p.ndim != 2 or ".layers." not in name]
+    muon = torch.optim.Muon(inner, lr=recipe.learning_rate, weight_decay=0.0, adjust_lr_fn="match_rms_adamw")
+    adam = torch.optim.AdamW(outer, lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True)
+    return [muon, adam]
+
+
 def batches(recipe: Recipe, demonstrations: Sequence[Encoded]) -> Iterator[list[Encoded]]:
-    """`recipe.steps` batches. Demonstrations of like length stand together, so that little is padded."""
+    """All demonstrations once, in `recipe.steps` batches. Like lengths stand together, so that little is padded."""
     rng = random.Random(f"batches {recipe.seed}")
-    ready: list[list[Encoded]] = []
-    for _ in range(recipe.steps):
-        if not ready:
-            order = rng.sample(demonstrations, len(demonstrations))
-            size = 16 * recipe.batch
-            for block in (order[i : i + size] for i in range(0, len(order) - size + 1, size)):
-                block.sort(key=lambda e: len(e.ids))
-                ready += [block[i : i + recipe.batch] for i in range(0, size, recipe.batch)]
-            rng.shuffle(ready)
-        yield ready.pop()
+    size = 16 * recipe.batch
+    for start in range(0, len(demonstrations), size):
+        block = sorted(demonstrations[start : start + size], key=lambda e: len(e.ids))
+        ready = [block[i : i + recipe.batch] for i in range(0, len(block), recipe.batch)]
+        rng.shuffle(ready)
+        yield from ready
 
 
 def states_behind(model: Any, prefix: Any, ids: Any) -> Any:
@@ -101,8 +109,7 @@ def train(
 ) -> Any:
     """The trained model, in float32 on the CPU; shows a progress bar with the loss and the share of right tokens.
 
-    AdamW (0.9, 0.95), weight decay 0.01, linear warm-up and cosine decay to a twentieth; matrix products in bfloat16,
-    weights in float32.
+    Linear warm-up and cosine decay to a twentieth; matrix products in bfloat16, weights in float32.
     """
     import torch
     from torch.nn import functional
@@ -110,15 +117,14 @@ def train(
 
     torch.set_num_threads(recipe.threads)
     model = new_model(recipe, tokenizer)
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.95), weight_decay=0.01, fused=True
-    )
+    optimizers = new_optimizers(recipe, model)
     pad, head = tokenizer.pad_token_id, torch.tensor(prefix)
     bar = tqdm(total=recipe.steps, desc="practice policy", unit="step", disable=not show)
     for step, batch in enumerate(batches(recipe, demonstrations)):
         scale = min(1.0, (step + 1) / recipe.warmup) * (0.525 + 0.475 * math.cos(math.pi * step / recipe.steps))
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.learning_rate * scale
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = recipe.learning_rate * scale
         width = max(len(e.ids) for e in batch)
         ids = torch.tensor([[*e.ids, *[pad] * (width - len(e.ids))] for e in batch])
         mask = torch.tensor([[*e.mask, *[0] * (width - len(e.mask))] for e in batch], dtype=torch.bool)
@@ -128,12 +134,30 @@ def train(
             logits = model.lm_head(states[mask[:, 1:]])
         targets = ids[:, 1:][mask[:, 1:]]
         loss = functional.cross_entropy(logits.float(), targets)
-        optimizer.zero_grad(set_to_none=True)
+        model.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         right = (logits.argmax(-1) == targets).float().mean().item()
         bar.set_postfix(loss=f"{loss.item():.3f}", right=f"{right:.3f}", width=width)
         bar.update()
     bar.close()
+    raise_residual(model, recipe.residual)
     return model.eval()
+
+
+def raise_residual(model: Any, factor: float) -> None:
+    """Multiply the residual stream by `factor`, in place; every layer normalises it, so the function stays the same.
+
+    What changes is how the model learns further. Adam's steps are of one size for all weights; beside embeddings that
+    are `factor` times as large they are small, and reinforcement learning teaches rules in the layers and not
+    single tasks by their ids: measured on held-out tasks, that is most of its gain.
+    """
+    import torch
+
+    with torch.no_grad():
+        model.model.embed_tokens.weight *= factor
+        for layer in model.model.layers:
+            layer.self_attn.o_proj.weight *= factor
+            layer.mlp.down_proj.weight *= factor
