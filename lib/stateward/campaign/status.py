@@ -1,4 +1,4 @@
-"""Where a campaign stands, from its markers, plans and journals alone: no scheduler is asked."""
+"""Where a campaign's stages stand, from their markers, plans and journals alone: no scheduler is asked."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from stateward.campaign.layout import RunDir
 from stateward.errors import UserError
 from stateward.store import read_records
 
 _STAGE_ORDER = ("probe", "pool", "train", "merged", "eval", "report")
+#: Rates are those of the last half hour, so that a stage that was stopped for a night does not look slow, and are not
+#: given where nothing ended for some minutes.
+_WINDOW_SECONDS = 1_800.0
+_STILL_SECONDS = 600.0
+_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,26 +32,37 @@ class StageState:
     detail: str = ""
 
 
-def stage_states(run_dir: Path) -> Iterator[StageState]:
-    """The states of all stages in the order of the campaign.
+def stage_states(run_dir: Path, now: float | None = None) -> Iterator[StageState]:
+    """The states of all stages in the order of the campaign. `now`: Unix time.
 
     Raises:
         UserError: there is no such run directory.
     """
     if not run_dir.is_dir():
         raise UserError(f"{run_dir}: no such run directory", do="name the one that the stages were called with")
+    now = time.time() if now is None else now
     run = RunDir(run_dir)
     for name in _STAGE_ORDER:
         if name == "eval":
             labels = sorted(p for p in (run_dir / "eval").glob("*") if p.is_dir()) or [run_dir / "eval" / "base"]
             for path in labels:
-                yield _sampling_state(f"eval/{path.name}", path)
+                yield _sampling_state(f"eval/{path.name}", path, now)
         elif name == "probe":
-            yield _sampling_state(name, run.probe)
+            yield _sampling_state(name, run.probe, now)
         elif name == "train":
-            yield _train_state(run.train)
+            yield _train_state(run.train, now)
         else:
             yield _plain_state(name, run_dir / name)
+
+
+def open_shards(stage: Path) -> list[int]:
+    """Numbers of the planned shards of a sampling stage that no process has sealed yet, or left a journal of."""
+    shards = stage / "shards"
+    return [
+        number
+        for number in (int(path.stem.partition("-")[2]) for path in sorted((stage / "plan").glob("shard-*.json")))
+        if any(shards.glob(f"{number:04d}-*.jsonl")) or not any(shards.glob(f"{number:04d}-*.h5"))
+    ]
 
 
 def _plain_state(name: str, path: Path) -> StageState:
@@ -53,7 +71,7 @@ def _plain_state(name: str, path: Path) -> StageState:
     return StageState(name=name, state="in part" if path.is_dir() else "not begun")
 
 
-def _sampling_state(name: str, path: Path) -> StageState:
+def _sampling_state(name: str, path: Path, now: float) -> StageState:
     plain = _plain_state(name, path)
     if plain.state == "not begun":
         return plain
@@ -62,18 +80,33 @@ def _sampling_state(name: str, path: Path) -> StageState:
         spec = json.loads(file.read_text())
         planned += len(spec["uids"]) * spec["trials"]
     outcomes = {"pass": 0, "fail": 0, "void": 0}
-    last = 0.0
-    for record in read_records(path, columns_only=True):
-        outcomes[record.outcome.value] += 1
-        last = max(last, record.started)
-    detail = f"{sum(outcomes.values())} of at most {planned} trials: "
+    ends = []
+    if (path / "shards").is_dir():
+        for record in read_records(path, columns_only=True):
+            outcomes[record.outcome.value] += 1
+            ends.append(record.started + record.seconds.get("total", 0.0))
+    stored = sum(outcomes.values())
+    detail = f"{stored} of at most {planned} trials: "
     detail += ", ".join(f"{number} {outcome}" for outcome, number in outcomes.items())
-    if plain.state == "in part" and last:
-        detail += f"; last episode began {time.time() - last:.0f} s ago"
+    if plain.state == "in part" and ends:
+        detail += f"; last one {_ago(now - max(ends))}{_rate(np.array(ends), planned - stored, now)}"
     return StageState(name=name, state=plain.state, detail=detail)
 
 
-def _train_state(path: Path) -> StageState:
+def _rate(ends: np.ndarray[Any, Any], left: int, now: float) -> str:
+    """Trials an hour of late, and when the rest is done at that rate; nothing where nothing ended of late.
+
+    `ends`: [n] Unix times at which trials ended.
+    """
+    late = ends[ends > now - _WINDOW_SECONDS]
+    if len(late) < 2 or left <= 0 or now - float(late.max()) > _STILL_SECONDS:
+        return ""
+    span = max(now - float(late.min()), 1.0)
+    rate = (len(late) - 1) / span
+    return f"; {rate * 3600:.0f} an hour, the rest by {_clock(now + left / rate, now)}"
+
+
+def _train_state(path: Path, now: float) -> StageState:
     plain = _plain_state("train", path)
     metrics = path / "metrics.jsonl"
     if plain.state == "not begun" or not metrics.is_file():
@@ -81,8 +114,35 @@ def _train_state(path: Path) -> StageState:
     rows: list[dict[str, Any]] = [json.loads(line) for line in metrics.read_text().splitlines() if line.endswith("}")]
     if not rows:
         return plain
-    step = rows[-1].get("step")
-    return StageState(name="train", state=plain.state, detail=f"step {step} of the log's last line")
+    step = int(rows[-1].get("step", 0))
+    target = _target(path)
+    detail = f"step {step}" + (f" of {target}" if target else " so far")
+    times = [float(row["time"]) for row in rows[-_STEPS - 1 :] if "time" in row]
+    if plain.state == "in part" and times:
+        detail += f"; last one {_ago(now - times[-1])}"
+        gaps = np.diff(times)
+        # A gap over a restart is not the length of a step; the median does not mind one.
+        if len(gaps) and target > step:
+            seconds = float(np.median(gaps))
+            detail += f"; {seconds:.0f} s a step, the last by {_clock(now + seconds * (target - step), now)}"
+    return StageState(name="train", state=plain.state, detail=detail)
+
+
+def _target(path: Path) -> int:
+    manifest = path / "manifest.json"
+    config = json.loads(manifest.read_text()).get("config", {}) if manifest.is_file() else {}
+    return int(config.get("train", {}).get("steps", 0))
+
+
+def _ago(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(0, seconds):.0f} s ago"
+    return f"{seconds / 60:.0f} min ago" if seconds < 7_200 else f"{seconds / 3600:.0f} h ago"
+
+
+def _clock(then: float, now: float) -> str:
+    shape = "%H:%M" if then - now < 43_200 else "%a %Y-%m-%d %H:%M"
+    return time.strftime(shape, time.localtime(then))
 
 
 def _when(marker: Path) -> str:

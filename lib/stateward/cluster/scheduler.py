@@ -82,6 +82,32 @@ def queue(jobs: Iterable[str]) -> list[QueuedJob]:
     return out
 
 
+def queue_or_none(jobs: Iterable[str]) -> list[QueuedJob] | None:
+    """`queue`, or None where there is no squeue or its controller does not answer."""
+    if shutil.which("squeue") is None:
+        return None
+    try:
+        return queue(jobs)
+    except UserError:
+        return None
+
+
+def accounted(jobs: Iterable[str]) -> dict[str, str] | None:
+    """Job or array task → state by accounting, one call; None where accounting is off, not installed or down.
+
+    A hint: it lags by seconds, and a site may keep only some weeks. ``CANCELLED by 0`` is cut to its first word.
+    """
+    ids = ",".join(sorted({job.split("_")[0].split("+")[0] for job in jobs}))
+    if not ids or shutil.which("sacct") is None:
+        return None
+    query = ("--allocations", "--noheader", "--parsable2", "--jobs", ids, "--format", "JobID,State")
+    status, answer = try_client("sacct", *query)
+    if status or "accounting storage is disabled" in answer:
+        return None
+    rows = [line.split("|") for line in answer.splitlines() if line.count("|") == 1]
+    return {job: state.split()[0] for job, state in rows}
+
+
 def max_array_size() -> int:
     """MaxArraySize of the cluster: array indices must stay *below* it, and so must the size of one array."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_client("scontrol", "show", "config"), re.MULTILINE)

@@ -1,0 +1,140 @@
+"""The jobs of a campaign as they stand: what disk says first, then squeue and sacct as hints, one call each.
+
+A link is broken when its work is not whole and no job of it is queued or runs any more. What waits behind a broken link
+is cancelled by Slurm or never starts; calling the pipeline again submits it anew.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from stateward.campaign.status import open_shards
+from stateward.cluster.scheduler import ACTIVE, QueuedJob, accounted, queue_or_none
+
+#: Link of the chain → the folder whose marker says that its work is whole.
+STAGE_OF = {
+    "probe": "probe",
+    "base": "eval/base",
+    "curate": "pool",
+    "train": "train",
+    "merge": "merged",
+    "tuned": "eval/tuned",
+    "report": "report",
+}
+ARRAYS = ("probe", "base", "tuned")
+_TROUBLE = ("error", "fault", "traceback", "exception", "killed", "cancelled", "refused", "missing", "no space")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkState:
+    """One link. `state`: ``done``, ``ended``, ``running``, ``pending`` or ``broken``; `detail`: counts and reasons.
+
+    `errors` are the last words of failed tasks, each with the path of its log.
+    """
+
+    name: str
+    jobs: list[str]
+    state: str
+    detail: str = ""
+    errors: tuple[str, ...] = ()
+
+
+def link_states(run_dir: Path) -> list[LinkState]:
+    """Every link that was ever submitted, in the order of the chain; empty for a campaign without Slurm."""
+    submitted = submitted_jobs(run_dir)
+    ids = [job for jobs in submitted.values() for job in jobs]
+    if not ids:
+        return []
+    queued = queue_or_none(ids)
+    ended = accounted(ids)
+    return [_state(run_dir, name, jobs, queued, ended) for name, jobs in submitted.items()]
+
+
+def submitted_jobs(run_dir: Path) -> dict[str, list[str]]:
+    """Link → job ids, from the chain's record and from arrays that were submitted by hand."""
+    record = run_dir / "slurm" / "chain.json"
+    jobs: dict[str, list[str]] = json.loads(record.read_text()) if record.is_file() else {}
+    for name in ARRAYS:
+        by_hand = run_dir / STAGE_OF[name] / "slurm" / "jobs.json"
+        if by_hand.is_file():
+            jobs[name] = [*jobs.get(name, []), *json.loads(by_hand.read_text())["jobs"]]
+    return {name: jobs[name] for name in STAGE_OF if name in jobs}
+
+
+def _state(
+    run_dir: Path,
+    name: str,
+    jobs: list[str],
+    queued: Sequence[QueuedJob] | None,
+    ended: dict[str, str] | None,
+) -> LinkState:
+    stage = run_dir / STAGE_OF[name]
+    if (stage / "DONE").is_file():
+        return LinkState(name=name, jobs=jobs, state="done")
+    if queued is None:
+        return LinkState(name=name, jobs=jobs, state="unknown", detail="squeue does not answer here")
+    own = [job for job in queued if _base(job.job) in jobs]
+    active = [job for job in own if job.state in ACTIVE]
+    # Only what accounting calls ended; a task that waits for its turn has not failed.
+    states = {job: state for job, state in (ended or {}).items() if _base(job) in jobs}
+    failed = sorted(job for job, state in states.items() if state not in ("COMPLETED", *ACTIVE))
+    if active:
+        counts = Counter(_words(job) for job in active)
+        detail = ", ".join(f"{number} {words}" if len(active) > 1 else words for words, number in counts.items())
+        if failed:
+            detail += f"; {len(failed)} failed"
+        running = any(job.state == "RUNNING" for job in active)
+        errors = _errors(run_dir, name, failed)
+        return LinkState(name=name, jobs=jobs, state="running" if running else "pending", detail=detail, errors=errors)
+    if name in ARRAYS:
+        # Its marker is written by the next job; whole are shards that were sealed.
+        left = open_shards(stage)
+        if not left and (stage / "plan").is_dir():
+            return LinkState(name=name, jobs=jobs, state="ended", detail="every shard is sealed")
+        detail = f"{len(left)} shards are not sealed: {', '.join(map(str, left[:8]))}" if left else "it never began"
+    else:
+        detail = "it ended without its marker"
+    if ended is not None:
+        words = Counter(state for state in states.values())
+        detail += "; Slurm says " + (", ".join(f"{number} {state}" for state, number in words.items()) or "nothing")
+    return LinkState(name=name, jobs=jobs, state="broken", detail=detail, errors=_errors(run_dir, name, failed or jobs))
+
+
+def _words(job: QueuedJob) -> str:
+    state = job.state.lower()
+    return f"{state} ({job.reason})" if job.state == "PENDING" and job.reason not in ("None", "") else state
+
+
+def _base(job: str) -> str:
+    return job.split("_")[0].split("+")[0]
+
+
+def _errors(run_dir: Path, name: str, failed: Sequence[str], at_most: int = 3) -> tuple[str, ...]:
+    """The last words of failed jobs or tasks, the newest logs first."""
+    folders = [run_dir / "slurm", run_dir / "slurm" / name, run_dir / STAGE_OF[name] / "slurm"]
+    logs = set()
+    for job in failed:
+        if "_" in job:
+            found = [log for folder in folders for log in folder.glob(f"chunk-*/{job}_*_log.out")]
+        else:
+            found = [log for folder in folders for log in folder.glob(f"chunk-*/{_base(job)}_*_log.out")]
+            found += (run_dir / "slurm").glob(f"{name}-{_base(job)}.log")
+        logs |= set(found)
+    newest = sorted(logs, key=lambda log: log.stat().st_mtime, reverse=True)
+    return tuple(f"{words}\n    log: {log}" for log in newest[: 4 * at_most] if (words := _last_words(log)))[:at_most]
+
+
+def _last_words(log: Path) -> str:
+    """The last line of a log that speaks of trouble, or its last line; empty if the log says that all went well."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - 20_000))
+        lines = [line.strip() for line in file.read().decode(errors="replace").replace("\r", "\n").splitlines()]
+    lines = [line for line in lines if line]
+    if not lines or "successful completion" in lines[-1]:
+        return ""
+    trouble = [line for line in lines if any(word in line.lower() for word in _TROUBLE)]
+    return (trouble or lines)[-1][:300]

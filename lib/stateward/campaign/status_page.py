@@ -1,0 +1,45 @@
+"""The status of a campaign as text: stages, then the links of its chain, then the last words of what failed."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from stateward.campaign.links import LinkState, link_states
+from stateward.campaign.status import stage_states
+
+
+def status_page(run_dir: Path) -> tuple[list[str], bool]:
+    """Lines to print, and whether every stage is done."""
+    stages = list(stage_states(run_dir))
+    links = link_states(run_dir.resolve())
+    lines = [f"{run_dir}  {time.strftime('%Y-%m-%d %H:%M:%S')}", ""]
+    lines += _columns([(stage.name, stage.state, stage.detail) for stage in stages])
+    if links:
+        lines += ["", *_columns([(link.name, f"job {', '.join(link.jobs)}", *_words(link)) for link in links])]
+        lines += _broken(links)
+    return lines, all(stage.state == "done" for stage in stages)
+
+
+def _words(link: LinkState) -> tuple[str, str]:
+    return link.state, link.detail
+
+
+def _broken(links: list[LinkState]) -> list[str]:
+    lines = []
+    for link in links:
+        for error in link.errors:
+            lines += ["", f"{link.name}: {error}"]
+    broken = [link.name for link in links if link.state == "broken"]
+    if broken:
+        behind = f"; what waits behind it does not start: {', '.join(broken[1:])}" if broken[1:] else ""
+        lines += ["", f"the chain is broken at {broken[0]}{behind}", "next: call jobs/pipeline.py again; it goes on"]
+    return lines
+
+
+def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return [
+        "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]]).rstrip()
+        for row in rows
+    ]
