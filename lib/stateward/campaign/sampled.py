@@ -7,12 +7,14 @@ opened as a policy for episodes.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from stateward.campaign.layout import PRACTICE, model_path
 from stateward.config import Config, EndpointConfig, config_to_dict
 from stateward.episode import Policy, settings_of
 from stateward.errors import UserError, nearest
@@ -33,6 +35,11 @@ class Sampled(Protocol):
         ...
 
     @property
+    def priced_as(self) -> str:
+        """Its name in the price list."""
+        ...
+
+    @property
     def identity(self) -> str:
         """The fingerprint of the policy."""
         ...
@@ -48,6 +55,10 @@ class Sampled(Protocol):
     @property
     def devices(self) -> int:
         """GPUs that serving it takes."""
+        ...
+
+    def require(self) -> None:
+        """Raise UserError if something is missing here that a run needs, before anything is written or submitted."""
         ...
 
     def open(self, log: Path) -> Any:
@@ -66,6 +77,13 @@ class Checkpoint:
     @property
     def name(self) -> str:
         return str(self.path.resolve())
+
+    @property
+    def priced_as(self) -> str:
+        base = self.config.policy.model
+        # What is bundled lies somewhere in the package, under no name that a price list could have.
+        own = model_path(self.config) if base == PRACTICE else Path(base)
+        return base if own.resolve() == self.path.resolve() else self.name
 
     @property
     def identity(self) -> str:
@@ -88,6 +106,9 @@ class Checkpoint:
     @property
     def devices(self) -> int:
         return self.config.serve.tensor_parallel
+
+    def require(self) -> None:
+        """Nothing: that the checkpoint is whole, planning has found out."""
 
     @asynccontextmanager
     async def open(self, log: Path) -> AsyncIterator[Policy]:
@@ -136,6 +157,10 @@ class Endpoint:
         return self.config.evaluate.endpoints[self.label].model
 
     @property
+    def priced_as(self) -> str:
+        return self.name
+
+    @property
     def identity(self) -> str:
         # Where it is reached is no part of it: a server on a free port has another address every time.
         endpoint = self.config.evaluate.endpoints[self.label]
@@ -162,6 +187,15 @@ class Endpoint:
     @property
     def devices(self) -> int:
         return 0
+
+    def require(self) -> None:
+        name = self.config.evaluate.endpoints[self.label].api_key_env
+        if name and not os.environ.get(name):
+            raise UserError(
+                f"the environment variable {name} is not set",
+                f"evaluate.endpoints.{self.label}.api_key_env says that the key is in it",
+                f"export {name}=… in the shell that runs or submits",
+            )
 
     @asynccontextmanager
     async def open(self, log: Path) -> AsyncIterator[Policy]:

@@ -145,6 +145,7 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
             "config": config_to_dict(plan.config),
             "stage": plan.name,
             "model": plan.sampled.name,
+            "priced_as": plan.sampled.priced_as,
             "endpoint": isinstance(plan.sampled, Endpoint),
             "policy": plan.policy_id,
             "settings": plan.settings_id,

@@ -12,7 +12,7 @@ import numpy as np
 from stateward.errors import UserError
 from stateward.evaluation.comparability import conditions, conditions_fingerprint, differences, require_comparable
 from stateward.evaluation.comparison import changes, transitions
-from stateward.evaluation.costs import PriceList, run_costs
+from stateward.evaluation.costs import PriceList, party_models, run_costs
 from stateward.evaluation.counts import Counts
 from stateward.evaluation.metrics import headline_ks, task_table
 from stateward.evaluation.run import Run, domain_figures, success_figures
@@ -28,6 +28,7 @@ def summarize(run: Run, prices: PriceList, *, resamples: int, seed: int) -> RunS
     always = (counts.valid == counts.trials) & (counts.passes == counts.trials)
     successes, reliable = int(counts.passes.sum()), int(always.sum())
     tokens = token_totals(run.records.columns, run.records.dropped)
+    models = party_models(run.manifest.get("config", {}), run.plan.model)
     figures = success_figures(counts, resamples=resamples, seed=seed, ks=range(1, counts.trials + 1))
     return RunSummary(
         label=run.label,
@@ -50,23 +51,12 @@ def summarize(run: Run, prices: PriceList, *, resamples: int, seed: int) -> RunS
         finish=finish_reasons(run),
         voids=void_kinds(run),
         tokens=tokens,
-        costs=run_costs(tokens, party_models(run), prices, successes=successes, reliable=reliable),
+        costs=run_costs(tokens, models, prices, successes=successes, reliable=reliable),
         conditions=conditions(run.plan, prices.identity),
         fingerprint=conditions_fingerprint(run.plan, prices.identity),
         histogram=np.bincount(counts.passes, minlength=counts.trials + 1).tolist(),
         bands=_bands(run),
     )
-
-
-def party_models(run: Run) -> dict[str, str]:
-    """Model names of policy, user and judge, to look their prices up. A checkpoint of the campaign itself, such as
-    ``merged``, is priced as the model it was trained from."""
-    config = run.manifest.get("config", {})
-    episode = config.get("episode", {})
-    policy = run.plan.model
-    if policy.rstrip("/").endswith("/merged") or not policy:
-        policy = config.get("policy", {}).get("model", policy)
-    return {"policy": policy, **{party: episode.get(party, {}).get("model", "") for party in ("user", "judge")}}
 
 
 def compare(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from stateward.evaluation.costs import Costs, PriceList, run_costs
+from stateward.evaluation.costs import Costs, PriceList, party_models, run_costs
 from stateward.evaluation.gpu_hours import GpuHours, gpu_hours
 from stateward.evaluation.usage import token_totals
 from stateward.store import Stage, read_records
@@ -40,8 +41,7 @@ def campaign_costs(run_dir: Path, prices: PriceList) -> list[StageCost]:
             attempts = len(records) + len(records.dropped["uid"])
             successes = int((records.columns["outcome"] == b"pass").sum())
         config = manifest.get("config", {})
-        models = {p: config.get("episode", {}).get(p, {}).get("model", "") for p in ("user", "judge")}
-        models["policy"] = config.get("policy", {}).get("model", "")
+        models = party_models(config, _evaluated_model(run_dir / name) if name.startswith("eval/") else "")
         out.append(
             StageCost(
                 name=name,
@@ -51,3 +51,11 @@ def campaign_costs(run_dir: Path, prices: PriceList) -> list[StageCost]:
             )
         )
     return out
+
+
+def _evaluated_model(stage_dir: Path) -> str:
+    """What an evaluation sampled, which need not be the campaign's own policy."""
+    for file in sorted((stage_dir / "plan").glob("shard-*.json")):
+        spec = json.loads(file.read_text(encoding="utf-8"))
+        return str(spec.get("priced_as") or spec["model"])
+    return ""

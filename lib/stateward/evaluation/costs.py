@@ -84,6 +84,17 @@ class Costs:
     unpriced: tuple[str, ...] = ()
 
 
+def party_models(config: dict[str, Any], policy: str) -> dict[str, str]:
+    """Model names of policy, user and judge, to look their prices up. `config`: of the stage's manifest.
+
+    A checkpoint that the campaign itself made (``…/merged``) is priced as the model it was trained from.
+    """
+    episode = config.get("episode", {})
+    if policy.rstrip("/").endswith("/merged") or not policy:
+        policy = config.get("policy", {}).get("model", policy)
+    return {"policy": policy, **{party: episode.get(party, {}).get("model", "") for party in ("user", "judge")}}
+
+
 def run_costs(
     tokens: dict[str, dict[str, int]],
     models: dict[str, str],

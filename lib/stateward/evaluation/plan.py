@@ -65,7 +65,7 @@ def plan_of_stage(stage_dir: Path) -> Plan:
     for path in sorted((stage_dir / "plan").glob("shard-*.json")):
         spec = json.loads(path.read_text(encoding="utf-8"))
         uids += spec["uids"]
-        settings, model = spec["settings"], spec["model"]
+        settings, model = spec["settings"], spec.get("priced_as") or spec["model"]
     missing = {"policy", "settings", "trials"} - inputs.keys()
     if missing or not uids:
         raise UserError(

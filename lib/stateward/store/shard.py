@@ -28,6 +28,7 @@ os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")  # read by the HDF5 libr
 import numpy as np
 import numpy.typing as npt
 import orjson
+from isal import isal_zlib
 
 from stateward.store.journal import Journal, fsync_directory, json_bytes, read_journal
 
@@ -128,11 +129,12 @@ def seal(journal: Path | str, shard: Path | str) -> None:
         fsync_directory(journal.parent)
 
 
-def write_shard(path: Path, rows: Iterator[dict[str, Any]], *, level: int = 6) -> None:
+def write_shard(path: Path, rows: Iterator[dict[str, Any]], *, fast: bool = False) -> None:
     """Write record rows to a new HDF5 file at `path`, synced. Holds the columns and 4 MB of blobs in memory.
 
-    `level` is zlib's, 1 (fast) to 9 (small).
+    `fast` compresses with ISA-L's level 1: the same format a fourth larger, at a tenth of zlib's default time.
     """
+    compress = (lambda data: isal_zlib.compress(data, 1)) if fast else zlib.compress
     import h5py  # here, as it takes 0.2 s that a job's --help does not have
 
     values: list[tuple[Any, ...]] = []
@@ -153,7 +155,7 @@ def write_shard(path: Path, rows: Iterator[dict[str, Any]], *, level: int = 6) -
 
         for row in rows:
             values.append(row_columns(row))
-            packed = zlib.compress(_fast_json(row), level)
+            packed = compress(_fast_json(row))
             pending += packed
             ends.append(written + len(pending))
             crcs.append(zlib.crc32(packed))
@@ -200,7 +202,7 @@ def read_blobs(shard: Path, rows: Sequence[int] | None = None) -> Iterator[dict[
             packed = data[(ends[i - 1] if i else 0) : ends[i]].tobytes()
             if zlib.crc32(packed) != crcs[i]:
                 raise OSError(f"{shard}: record {i} fails its checksum; the file was damaged after it was sealed")
-            yield json.loads(zlib.decompress(packed))
+            yield json.loads(isal_zlib.decompress(packed))
 
 
 def open_shard(shard: Path) -> Any:
