@@ -127,7 +127,7 @@ class _Rounds:
         started = time.perf_counter()
         for order in orders:
             self.manager.submit(order)
-        reports = [report for _ in orders if (report := self.manager.next_report()) is not None]
+        reports = [self.manager.next_report() for _ in orders]
         seconds = time.perf_counter() - started
         self._clear()
         odd = [s for r in reports for s in r.sessions if s.sampled_tokens != self.tokens]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,7 +21,7 @@ class GroupCollector:
     Args:
         next_task: the uid of the next task of the shuffled pool.
         new_step: an empty `StepGroups`.
-        stalled: called when no group finished for `patience` seconds; it raises.
+        progress: called for every group that finished.
     """
 
     def __init__(
@@ -30,11 +29,9 @@ class GroupCollector:
         *,
         next_task: Callable[[], str],
         new_step: Callable[[], StepGroups],
-        patience: float,
-        stalled: Callable[[list[GroupOrder]], None],
+        progress: Callable[[], None],
     ) -> None:
-        self._next_task, self._new_step = next_task, new_step
-        self._patience, self._stalled = patience, stalled
+        self._next_task, self._new_step, self._progress = next_task, new_step, progress
         self.manager: EpisodeManager | None = None
         self.step = new_step()
 
@@ -54,7 +51,8 @@ class GroupCollector:
         while not step.full:
             for _ in range(step.hand_out()):
                 self.manager.submit(next(orders))
-            report = self._wait()
+            report = self.manager.next_report()
+            self._progress()
             if step.add(report) is not Verdict.KEPT:
                 self._forget(report.key)
         keys = sorted(f"{report.key}_{i}_0" for report in step.kept for i in range(step.group_size))
@@ -75,16 +73,6 @@ class GroupCollector:
             key = f"s{step:06d}g{number:05d}"
             yield GroupOrder(key=key, uid=uid, step=step, size=size, first_index=earlier * size)
             number += 1
-
-    def _wait(self) -> Any:
-        assert self.manager is not None
-        started = time.monotonic()
-        while True:
-            report = self.manager.next_report(timeout=min(30.0, self._patience))
-            if report is not None:
-                return report
-            if time.monotonic() - started > self._patience:
-                self._stalled(self.manager.running)
 
     def _forget(self, key: str) -> None:
         """Remove a replaced group's episodes from the transfer queue; they stay in the store."""

@@ -109,15 +109,13 @@ class EpisodeManager:
         host = load.index(min(load))
         self._running[self.hosts[host].run_group.remote(order)] = (order, host)
 
-    def next_report(self, timeout: float | None = None) -> GroupReport | None:
-        """The next group to finish; None if none did within `timeout` seconds.
+    def next_report(self) -> GroupReport:
+        """The next group to finish.
 
         Raises:
             ray.exceptions.RayError: a host died, or its group raised something that is no fault of an episode.
         """
-        done, _ = ray.wait(list(self._running), num_returns=1, timeout=timeout)
-        if not done:
-            return None
+        done, _ = ray.wait(list(self._running), num_returns=1)
         self._running.pop(done[0])
         report: GroupReport = ray.get(done[0])
         return report

@@ -24,9 +24,10 @@ from stateward.training.agreement import check_agreement
 from stateward.training.collector import GroupCollector
 from stateward.training.engines import EngineClient
 from stateward.training.groups import StepGroups
-from stateward.training.manager import EpisodeManager, GroupOrder
+from stateward.training.manager import EpisodeManager
 from stateward.training.overrides import NAME
 from stateward.training.paths import TrainPaths
+from stateward.training.watchdog import Watchdog
 
 
 class _NoRewardWorkers:
@@ -56,6 +57,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         self.ours = config_from_dict(plan["config"])
         self.paths = TrainPaths(Path(plan["run_dir"]))
         self.start: int = plan["start"]
+        self.watchdog = Watchdog(60.0 * self.ours.train.watchdog_minutes, self._what_stands_still)
         self._logprobs: dict[str, float] = {}
         trainer_base.RewardLoopManager = _NoRewardWorkers
         trainer_base.LLMServerManager = _Engines
@@ -73,8 +75,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
                 max_rounds=train.max_refill_rounds,
                 max_void_share=train.max_void_share,
             ),
-            patience=60.0 * train.watchdog_minutes,
-            stalled=self._stalled,
+            progress=self.watchdog.touch,
         )
 
     def get_llm_client(self) -> EngineClient:
@@ -95,9 +96,10 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def fit(self, agent_loop_manager: EpisodeManager) -> None:
         self.replay_buffer.manager = agent_loop_manager
-        found = check_agreement(self, self.ours.train.max_logprob_difference)
-        print(f"engines and trainer agree: {json.dumps(found)}", flush=True)
-        super().fit(agent_loop_manager)
+        with self.watchdog:
+            found = check_agreement(self, self.ours.train.max_logprob_difference)
+            print(f"engines and trainer agree: {json.dumps(found)}", flush=True)
+            super().fit(agent_loop_manager)
 
     def prepare_step(self) -> dict[str, Any]:
         return {}  # the collector hands groups out itself
@@ -114,18 +116,16 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
             self.train_dataloader_it = None  # the epoch is over
         raise RuntimeError("the data loader is empty")
 
-    def _stalled(self, running: list[GroupOrder]) -> None:
-        """The watchdog: let every process write its stacks, then end the run for a resume."""
-        assert self.replay_buffer.manager is not None
+    def _what_stands_still(self) -> str:
+        """For the watchdog: let every process write its stacks, and say which groups are running."""
+        manager = self.replay_buffer.manager
         try:
-            asked = f"{self.replay_buffer.manager.request_stacks(self.paths.logs)} processes wrote their stacks"
+            asked = f"{manager.request_stacks(self.paths.logs)} processes wrote their stacks"
         except ray.exceptions.RayError as error:
             asked = f"the stacks could not be had ({type(error).__name__})"
-        raise SystemFault(
-            "training",
-            f"no group of episodes finished for {self.ours.train.watchdog_minutes:g} minutes; {asked} to "
-            f"{self.paths.logs / 'stacks'}; running: " + ", ".join(f"{o.uid} ({o.key})" for o in running[:5]),
-        )
+        running = [f"{order.uid} ({order.key})" for order in manager.running]
+        groups = f"{len(running)} groups run, among them {', '.join(running[:5])}" if running else "no group runs"
+        return f"{asked} to {self.paths.logs / 'stacks'}; {groups}"
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_old_log_prob(batch, metrics)
@@ -156,6 +156,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         if idle is not None:
             line["device_idle_share"] = round(idle, 4)
         figures.append_line(self.paths.metrics, line)
+        self.watchdog.touch()
         metrics.update(figures.flat(line))  # for the trackers, which Verl calls next
         print(f"step {global_steps}: {json.dumps(line)}", flush=True)
 
