@@ -1,20 +1,28 @@
 """Merge: the checkpoint of the last training step into one folder in Hugging Face format, compared with the base.
 
-Reads RUN_DIR/train/checkpoints. Writes RUN_DIR/merged. With --seeds N, the same for each of RUN_DIR/seeds/K.
+Reads RUN_DIR/train/checkpoints. Writes RUN_DIR/merged. With --seeds N, the same for each of RUN_DIR/seeds/K. With
+--after JOBID, the merge is a Slurm job that starts once that job has ended well.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
-from stateward.campaign.cli import DONE, configured, entry, stage_parser
+from stateward.campaign.cli import DONE, configured, entry, profile_path, stage_parser
+from stateward.config import Config
+from stateward.errors import UserError
 
 
 def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="merge the N trainings of jobs/train.py")
+    parser.add_argument("--after", metavar="JOBID", help="submit to Slurm, to start once this job has ended well")
+    parser.add_argument("--cluster", metavar="NAME", help="with --after: configs/cluster/NAME.yaml, or a file")
     args = parser.parse_args(argv)
     config = configured(args)
+    if args.after:
+        return _submit(args, config)
     from stateward.training.seeds import seed_runs
 
     if args.dry_run:
@@ -31,6 +39,21 @@ def main(argv: Sequence[str] | None) -> int:
         print(f"merge: {merged}")
         of_seed = f" --model {merged}" if args.seeds > 1 else ""
         print(f"next: {shared} --label {run.label}{of_seed}")
+    return DONE
+
+
+def _submit(args: argparse.Namespace, config: Config) -> int:
+    from stateward.campaign.by_hand import describe, merge_script, submit_from_home
+    from stateward.cluster.profile import load_profile
+
+    if args.seeds > 1:
+        raise UserError("--after with --seeds", "a training job trains once", "submit a merge for each run directory")
+    profile = load_profile(profile_path(args.cluster))
+    script = merge_script(args.config, config, profile, args.overrides, after=args.after)
+    if args.dry_run:
+        print(script, end="")
+        return DONE
+    print("\n".join(describe(submit_from_home(script, profile), script)))
     return DONE
 
 

@@ -2,24 +2,32 @@
 
 Reads RUN_DIR/pool/train.yaml (jobs/curate.py writes it). Writes RUN_DIR/train: checkpoints, metrics.jsonl, every
 episode, logs. With --seeds N, N trainings that differ in their seed alone, each in RUN_DIR/seeds/K. --dry-run prints
-what Verl would be told, with the reason for every setting.
+what Verl would be told, with the reason for every setting. --submit hands the heterogeneous job of sbatch/train_q38.sh
+to Slurm, rendered from a cluster profile; with --dry-run it is printed.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from stateward.campaign.cli import DONE, configured, entry, stage_parser
+from stateward.campaign.cli import DONE, configured, entry, profile_path, stage_parser
+from stateward.config import Config
+from stateward.errors import UserError
 
 
 def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
     parser.add_argument("--pool", metavar="FILE", help="selector list to train on (default: RUN_DIR/pool/train.yaml)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train N times with different seeds")
+    parser.add_argument("--submit", action="store_true", help="submit as a heterogeneous Slurm job; needs --cluster")
+    parser.add_argument("--cluster", metavar="NAME", help="a profile: configs/cluster/NAME.yaml, or a file")
     args = parser.parse_args(argv)
     config = configured(args)
+    if args.submit:
+        return _submit(args, config)
     if args.dry_run:
         from stateward.training.plan import plan_training
 
@@ -48,6 +56,28 @@ def main(argv: Sequence[str] | None) -> int:
         print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}", flush=True)
     seeds = f" --seeds {args.seeds}" if args.seeds > 1 else ""
     print(f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir}{seeds}")
+    return DONE
+
+
+def _submit(args: argparse.Namespace, config: Config) -> int:
+    from stateward.campaign.by_hand import describe, submit_from_home, training_script
+    from stateward.cluster.profile import load_profile
+
+    if args.seeds > 1 or args.pool:
+        raise UserError(
+            "--submit with --seeds or --pool", "a job trains once, on the run directory's pool", "submit once a seed"
+        )
+    profile = load_profile(profile_path(args.cluster))
+    script = training_script(args.config, config, profile, args.overrides)
+    if args.dry_run:
+        print(script, end="")
+        return DONE
+    job = submit_from_home(script, profile)
+    print("\n".join(describe(job, script)))
+    print(
+        f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir} --after {job} "
+        f"--cluster {args.cluster}"
+    )
     return DONE
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stateward.campaign.by_hand import sized
 from stateward.campaign.pipeline import JOBS
 from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
 from stateward.cluster.arrays import submit_array
@@ -57,7 +58,7 @@ class Chain:
     """The links of one campaign on one cluster, and what was submitted of them (RUN_DIR/slurm/chain.json)."""
 
     def __init__(self, config: Config, config_file: str, profile: ClusterProfile, overrides: Sequence[str]) -> None:
-        self.config, self.profile = config, profile
+        self.config, self.profile = config, sized(config, profile)
         self.run_dir = Path(config.run_dir).resolve()
         self.folder = self.run_dir / "slurm"
         self._config_file = str(Path(config_file).resolve())

@@ -44,7 +44,8 @@ class ClusterProfile:
     """One cluster.
 
     Roles: `service` (Ray head, driver, Typesense), `train` (Ray workers), `sample` (probe and evaluation arrays, one
-    vLLM replica an array task), `small` (merge, report).
+    vLLM replica an array task), `small` (merge, report). How many nodes and GPUs `train` really gets, the campaign's
+    configuration says; here they are what sbatch/ and the doctor take.
     """
 
     name: str = "???"

@@ -20,6 +20,9 @@ ACTIVE = frozenset(
 )
 
 
+DOCTOR = "python -m stateward.cluster.doctor PROFILE checks a profile on this cluster"
+
+
 @dataclass(frozen=True, kw_only=True)
 class QueuedJob:
     """One line of the queue. `job` is the id as a person types it: ``12``, ``12_3``, ``12+1``."""
@@ -56,6 +59,16 @@ def submit(script: Path, *arguments: str) -> str:
     """Hand a batch script to sbatch; the id of the job, or of a heterogeneous job's first component."""
     answer = run_client("sbatch", "--parsable", *arguments, str(script))
     return answer.strip().split(";")[0]
+
+
+def submit_text(script: str, *arguments: str, env: Mapping[str, str]) -> str:
+    """`submit` for a script that is no file: Slurm keeps it as the job's own, and names it by its job name."""
+    done = subprocess.run(
+        ["sbatch", "--parsable", *arguments], input=script, capture_output=True, text=True, check=False, env=dict(env)
+    )
+    if done.returncode:
+        raise UserError(f"sbatch refused: {(done.stderr or done.stdout).strip()}", do=DOCTOR)
+    return done.stdout.strip().split(";")[0]
 
 
 def queue(jobs: Iterable[str]) -> list[QueuedJob]:

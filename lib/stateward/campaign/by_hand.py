@@ -1,0 +1,77 @@
+"""One job of a campaign submitted by hand: the training job of a profile, and a merge that waits for a job."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from stateward.campaign.pipeline import JOBS
+from stateward.cluster.batch import plain_job, training_job
+from stateward.cluster.profile import ClusterProfile
+from stateward.cluster.scheduler import submit_text
+from stateward.config import Config
+
+HOME = JOBS.parent
+
+
+def training_script(config_file: str, config: Config, profile: ClusterProfile, overrides: Sequence[str]) -> str:
+    """The heterogeneous job as sbatch/train_q38.sh has it: to be submitted from the checkout's root."""
+    return training_job(
+        profile=sized(config, profile),
+        name="stateward-train",
+        log="stateward-train-%j.log",
+        config=from_home(config_file),
+        run_dir=from_home(config.run_dir),
+        overrides=overrides,
+    )
+
+
+def merge_script(
+    config_file: str, config: Config, profile: ClusterProfile, overrides: Sequence[str], after: str = ""
+) -> str:
+    """The merge as a job of its own, which starts once job `after` has ended well."""
+    arguments = ["--config", from_home(config_file), "--run-dir", from_home(config.run_dir), *overrides]
+    return plain_job(
+        ["python", "jobs/merge.py", *arguments],
+        profile=profile,
+        role=profile.small,
+        name="stateward-merge",
+        log=Path("stateward-merge-%j.log"),
+        dependency=f"afterok:{after}" if after else "",
+    )
+
+
+def submit_from_home(script: str, profile: ClusterProfile) -> str:
+    """Submit a script whose paths are relative to the checkout; the job's id.
+
+    Where the profile says nothing of how `python` becomes the right one, this very interpreter is put first on PATH.
+    """
+    env = {**os.environ, "PYTHON": sys.executable}
+    if not (profile.setup or profile.modules or profile.container.image):
+        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
+    else:
+        del env["PYTHON"]
+    return submit_text(script, f"--chdir={HOME}", env=env)
+
+
+def sized(config: Config, profile: ClusterProfile) -> ClusterProfile:
+    """The profile with as many GPU nodes and GPUs a node as the configuration trains on: a job that holds more would
+    waste them, and one with fewer would wait for ever."""
+    train = replace(profile.train, nodes=config.train.nodes, gpus=config.train.gpus_per_node)
+    return replace(profile, train=train)
+
+
+def from_home(path: str) -> str:
+    """`path` relative to the checkout where it lies inside, as the scripts in sbatch/ have it; otherwise absolute."""
+    whole = Path(path).resolve()
+    return str(whole.relative_to(HOME)) if whole.is_relative_to(HOME) else str(whole)
+
+
+def describe(job: str, script: str) -> list[str]:
+    """What is printed after a submission."""
+    name = next(line.split("=", 1)[1] for line in script.splitlines() if line.startswith("#SBATCH --job-name="))
+    return [f"submitted: job {job}; log: {shlex.quote(str(HOME / f'{name}-{job}.log'))}"]

@@ -1,0 +1,57 @@
+"""Jobs that are submitted by hand: what `--submit` and `--after` render."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stateward.campaign.by_hand import merge_script, training_script
+from stateward.cluster.profile import load_profile
+from stateward.config import load_config
+
+ROOT = Path(__file__).parents[2]
+
+
+def job(name: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "jobs" / f"{name}.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
+
+
+def test_train_submit_is_the_script_that_people_submit(tmp_path: Path) -> None:
+    config = str(ROOT / "configs" / "q38_full.yaml")
+    arguments = ("--config", config, "--run-dir", str(ROOT / "runs" / "q38_full"), "--submit", "--cluster", "h100")
+    done = job("train", *arguments, "--dry-run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (ROOT / "sbatch" / "train_q38.sh").read_text()
+
+
+def test_the_job_has_the_nodes_and_gpus_that_the_configuration_trains_on() -> None:
+    profile = load_profile(ROOT / "configs" / "cluster" / "h100.yaml")
+    config = load_config(ROOT / "configs" / "q38_full.yaml", ["train.nodes=2", "train.gpus_per_node=4"])
+    script = training_script("configs/q38_full.yaml", config, profile, ["train.nodes=2"])
+    workers = script.split("#SBATCH hetjob")[1]
+    assert "#SBATCH --nodes=2\n" in workers
+    assert "#SBATCH --gres=gpu:h100:4\n" in workers
+    assert '--run-dir "$RUN_DIR" train.nodes=2 "$@"' in script
+
+
+def test_a_merge_that_waits_for_a_job() -> None:
+    profile = load_profile(ROOT / "configs" / "cluster" / "practice.yaml")
+    config = load_config(ROOT / "configs" / "practice.yaml", ["run_dir=/runs/it's mine"])
+    script = merge_script("configs/practice.yaml", config, profile, ["train.steps=3"], after="71")
+    assert "#SBATCH --dependency=afterok:71\n#SBATCH --kill-on-invalid-dep=yes\n" in script
+    quoted = "'/runs/it'\"'\"'s mine'"
+    assert f"exec python jobs/merge.py --config configs/practice.yaml --run-dir {quoted} train.steps=3\n" in script
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [("train", ["--submit"]), ("merge", ["--after", "7"]), ("train", ["--submit", "--seeds", "2"])],
+)
+def test_what_cannot_be_submitted_says_what_to_change(name: str, arguments: list[str]) -> None:
+    done = job(name, "--config", "configs/practice.yaml", *arguments)
+    assert done.returncode == 2
+    assert "do:" in done.stderr
