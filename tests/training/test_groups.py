@@ -1,4 +1,7 @@
-"""Filtering, refilling and advantages against a ten-line reference in numpy, on random outcomes including voids."""
+"""Filtering and refilling against a ten-line reference in numpy, on random outcomes including voids.
+
+With Verl's advantages behind them: tests/verl/test_step.py.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,6 @@ from stateward.training.groups import (
     StepGroups,
     StepStopped,
     Verdict,
-    advantages,
     verdict,
 )
 
@@ -83,19 +85,6 @@ def test_filtering_and_refilling_agree_with_numpy(stream: list[list[Outcome]], w
         assert groups.refills == drawn - wanted
     done = len(groups.kept) + len(groups.replaced)
     assert groups.signal_free + groups.void_groups == done - len(groups.kept)
-
-
-@settings(deadline=None, max_examples=200)
-@given(
-    rewards=st.lists(st.floats(0, 1, allow_nan=False).map(lambda x: round(x, 4)), min_size=2, max_size=16),
-    normalize=st.booleans(),
-)
-def test_advantages_agree_with_numpy(rewards: list[float], normalize: bool) -> None:
-    r = np.array(rewards)
-    expected = r - r.mean()
-    if normalize:
-        expected = expected / (r.std(ddof=1) + 1e-6)
-    np.testing.assert_allclose(advantages(rewards, normalize_by_std=normalize), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

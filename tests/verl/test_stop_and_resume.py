@@ -98,6 +98,7 @@ def config_of(model: Path, run_dir: Path) -> Config:
             remove_padding=False,
             fused_kernels=False,
             micro_batch_per_gpu=8,
+            shuffle_rewards=True,  # the control's shuffle must be the same after a resume
         ),
     )
 

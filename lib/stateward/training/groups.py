@@ -169,19 +169,5 @@ class StepGroups:
         )
 
 
-def advantages(rewards: Sequence[float], *, normalize_by_std: bool, epsilon: float = 1e-6) -> list[float]:
-    """GRPO's advantages of one group, [G]: rewards less their mean, over their standard deviation if asked for.
-
-    DeepSeekMath (2024), section 4.1.1; the sample standard deviation and the epsilon are Verl's
-    (``compute_grpo_outcome_advantage``, verl 0.9.1).
-    """
-    mean = sum(rewards) / len(rewards)
-    centred = [reward - mean for reward in rewards]
-    if not normalize_by_std:
-        return centred
-    variance = sum(c * c for c in centred) / (len(rewards) - 1)
-    return [c / (variance**0.5 + epsilon) for c in centred]
-
-
 def _counts(counter: Counter[str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in counter.most_common())

@@ -176,7 +176,7 @@ def shuffle_rewards(batch: KVBatchMeta, seed: int) -> None:
     )
     scores = list(data["rm_scores"].unbind())
     rows: dict[str, list[int]] = {}
-    for row, uid in enumerate(data["uid"].tolist()):
+    for row, uid in enumerate(data["uid"]):
         rows.setdefault(str(uid), []).append(row)
     random = torch.Generator().manual_seed(seed)
     shuffled = [torch.zeros_like(score) for score in scores]
