@@ -35,6 +35,11 @@ def main(argv: Sequence[str] | None) -> int:
     parser.add_argument(
         "--accept-duplicates", action="store_true", help="score trials that ran twice; the later attempt counts"
     )
+    parser.add_argument(
+        "--void-as-failure",
+        action="store_true",
+        help="score trials that were void as failed instead of asking for them",
+    )
     parser.add_argument("--prices", type=Path, default=PRICES, metavar="FILE", help="default: configs/prices.yaml")
     parser.add_argument("--bootstrap", type=int, default=10_000, metavar="N", help="resamples (default 10,000)")
     args = parser.parse_args(argv)
@@ -63,6 +68,7 @@ def main(argv: Sequence[str] | None) -> int:
         baseline=args.baseline,
         allow=args.allow_difference,
         accept_duplicates=args.accept_duplicates,
+        void_as_failure=args.void_as_failure,
         resamples=args.bootstrap,
     )
     if args.task:

@@ -20,6 +20,7 @@ def counts(passes: list[int], n: int) -> Counts:
         passes=np.array(passes),
         valid=np.full(len(passes), n),
         void=np.zeros(len(passes), np.int64),
+        late=np.zeros(len(passes), np.int64),
         trials=n,
     )
 

@@ -100,3 +100,32 @@ def test_counts_of_nothing(campaign: Any) -> None:
     run = load_run(path)
     assert counts(run.records, run.plan).valid.tolist() == [0]
     assert coverage(run.records, run.plan).missing == run.plan.all_trials()
+
+
+def test_the_other_system_error_policy(campaign: Any, make_episode: Any) -> None:
+    """A void is a failure: one that stands, and one that passed only when it was run again."""
+    path = campaign.add("base", [2, 2], 2, voids=[(1, 1)])
+    assert not load_run(path).scored
+    scored = load_run(path, void_as_failure=True)
+    assert scored.scored
+    assert "(counted as failures)" in "\n".join(scored.coverage.sentences())
+    assert scored.plan.facts["void_policy"] == "void is a failure"
+    assert (scored.counts.passes.tolist(), scored.counts.valid.tolist()) == ([2, 1], [2, 2])
+    with Journal(path / "shards" / "0000-01.jsonl") as journal:
+        policy = plan_of_stage(path).policy
+        journal.append(make_episode(campaign.uids[1], 1, "pass", policy=policy, attempt=2, domain="bank").to_json())
+    run = load_run(path)
+    assert run.scored
+    assert run.counts.passes.tolist() == [2, 2]
+    assert run.counts.void_as_failure().passes.tolist() == [2, 1]
+    assert load_run(path, void_as_failure=True).counts.passes.tolist() == [2, 1]
+
+
+def test_a_damaged_shard_is_named(campaign: Any) -> None:
+    path = campaign.add("base", [1, 1], 2)
+    shard = sorted((path / "shards").glob("*.h5"))[0]
+    shard.write_bytes(shard.read_bytes()[:100])
+    with pytest.raises(UserError, match="cannot be read") as caught:
+        load_run(path)
+    assert shard.name in caught.value.why
+    assert "--repair" in caught.value.do

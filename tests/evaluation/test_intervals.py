@@ -18,7 +18,13 @@ def by_passes(n: int) -> Table:
     """Row c: every metric of a task with c of n passes."""
     c = np.arange(n + 1)
     counts = Counts(
-        uids=tuple(map(str, c)), domains=("",) * (n + 1), passes=c, valid=np.full(n + 1, n), void=c * 0, trials=n
+        uids=tuple(map(str, c)),
+        domains=("",) * (n + 1),
+        passes=c,
+        valid=np.full(n + 1, n),
+        void=c * 0,
+        late=c * 0,
+        trials=n,
     )
     return task_table(counts, sorted({1, 2, 5, n}))
 

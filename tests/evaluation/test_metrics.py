@@ -27,6 +27,7 @@ def make(passes: list[int], valid: list[int], trials: int, void: list[int] | Non
         passes=np.array(passes),
         valid=np.array(valid),
         void=np.array(void or [0] * len(passes)),
+        late=np.zeros(len(passes), np.int64),
         trials=trials,
     )
 

@@ -22,7 +22,7 @@ from stateward.config.load import config_from_dict
 from stateward.episode import Tally, tasks_fingerprint
 from stateward.errors import UserError
 from stateward.outcome import Outcome, fingerprint
-from stateward.store import Journal, Stage, read_records, seal
+from stateward.store import Journal, Records, Stage, read_records, seal
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
 
@@ -218,10 +218,17 @@ async def _run_shard(config: Config, stage: Stage, sampled: Sampled, spec: dict[
 
 
 def _earlier(stage: Stage) -> dict[str, tuple[Outcome, int]]:
-    if not stage.shards.is_dir():
-        return {}
-    records = read_records(stage.path, columns_only=True)
-    return {record.trial.key: (record.outcome, record.attempt) for record in records}
+    return {record.trial.key: (record.outcome, record.attempt) for record in _stored(stage)}
+
+
+def _stored(stage: Stage) -> Records:
+    """The columns of what a stage holds so far."""
+    try:
+        return read_records(stage.path, columns_only=True)
+    except OSError as error:
+        raise UserError(
+            f"{stage.path} cannot be read", str(error), "move the damaged file away and call this again with --repair"
+        ) from error
 
 
 @contextlib.contextmanager
@@ -247,11 +254,10 @@ def missing_trials(plan: SamplingPlan) -> tuple[dict[str, int], list[str]]:
     rule = None if plan.stop_rule == "fixed" else stop_rule(plan.stop_rule, plan.config.probe, plan.config.curate.bands)
     outcomes: dict[tuple[str, int], Outcome] = {}
     stage = plan.stage
-    if stage.shards.is_dir():
-        for record in read_records(stage.path, columns_only=True):
-            trial = record.trial
-            if (trial.policy, trial.settings) == (plan.policy_id, plan.settings_id):
-                outcomes[trial.uid, trial.index] = record.outcome
+    for record in _stored(stage) if stage.shards.is_dir() else ():
+        trial = record.trial
+        if (trial.policy, trial.settings) == (plan.policy_id, plan.settings_id):
+            outcomes[trial.uid, trial.index] = record.outcome
     counts = {"planned": 0, "stored": 0, "passes": 0, "fails": 0, "voids": 0, "saved": 0}
     owed = []
     for task in plan.tasks:

@@ -43,7 +43,7 @@ def summarize(run: Run, prices: PriceList, *, resamples: int, seed: int) -> RunS
         coverage=list(run.coverage.sentences()),
         figures=figures,
         void_as_failure=success_figures(counts.void_as_failure(), resamples=resamples, seed=seed)
-        if counts.void.any()
+        if counts.void.any() or counts.late.any()
         else figures,
         domains=domain_figures(counts, resamples=resamples, seed=seed),
         domain_tasks={d: counts.domains.count(d) for d in sorted(set(counts.domains))},

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from stateward.evaluation.plan import Plan
 from stateward.store import Records
+from stateward.store.shard import Column
 
 Ints = npt.NDArray[np.int64]
 
@@ -19,7 +20,7 @@ class Counts:
 
     Attributes:
         passes: [T] passed trials (c). valid: [T] trials that are not void (n). void: [T] trials whose last attempt
-            was void. trials: planned of each task.
+            was void. late: [T] passes of trials that had been void before. trials: planned of each task.
         domains: [T].
     """
 
@@ -28,6 +29,7 @@ class Counts:
     passes: Ints
     valid: Ints
     void: Ints
+    late: Ints
     trials: int
 
     def __len__(self) -> int:
@@ -46,27 +48,28 @@ class Counts:
             passes=self.passes[positions],
             valid=self.valid[positions],
             void=self.void[positions],
+            late=self.late[positions],
             trials=self.trials,
         )
 
     def void_as_failure(self) -> Counts:
-        """The other system-error policy: a void trial counts as one that failed."""
+        """The other system-error policy: nothing is run again, so a trial that was ever void has failed."""
         return Counts(
             uids=self.uids,
             domains=self.domains,
-            passes=self.passes,
+            passes=self.passes - self.late,
             valid=self.valid + self.void,
             void=np.zeros_like(self.void),
+            late=np.zeros_like(self.late),
             trials=self.trials,
         )
 
 
-def planned_rows(records: Records, plan: Plan) -> tuple[Ints, Ints]:
-    """Positions in `records` of the planned trials, and for each the position of its task in the plan."""
-    c = records.columns
+def planned_rows(c: dict[str, Column], plan: Plan) -> tuple[Ints, Ints]:
+    """Positions in the columns of records that belong to planned trials, and for each that of its task in the plan."""
     order = np.argsort(np.array([u.encode() for u in plan.uids], dtype="S"))
     uids = np.array([u.encode() for u in plan.uids], dtype="S")[order]
-    if not len(uids) or not len(records):
+    if not len(uids) or not len(c["uid"]):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     at = np.minimum(np.searchsorted(uids, c["uid"]), len(uids) - 1)
     fits = (uids[at] == c["uid"]) & (c["index"] < plan.trials)
@@ -77,7 +80,7 @@ def planned_rows(records: Records, plan: Plan) -> tuple[Ints, Ints]:
 
 def counts(records: Records, plan: Plan) -> Counts:
     """Count the planned trials of `records`; records that were not planned are left out."""
-    rows, task = planned_rows(records, plan)
+    rows, task = planned_rows(records.columns, plan)
     outcome = records.columns["outcome"][rows]
     n = len(plan.uids)
     total = np.bincount(task, minlength=n)
@@ -85,11 +88,23 @@ def counts(records: Records, plan: Plan) -> Counts:
     domain = [""] * n
     for i, d in zip(task.tolist(), records.columns["domain"][rows].tolist(), strict=True):
         domain[i] = d.decode()
+    passed = outcome == b"pass"
+    again = _void_before(records, plan)
+    late = task[passed][np.isin(task[passed] * plan.trials + records.columns["index"][rows][passed], again)]
     return Counts(
         uids=plan.uids,
         domains=tuple(domain),
-        passes=np.bincount(task[outcome == b"pass"], minlength=n),
+        passes=np.bincount(task[passed], minlength=n),
         valid=total - void,
         void=void,
+        late=np.bincount(late, minlength=n),
         trials=plan.trials,
     )
+
+
+def _void_before(records: Records, plan: Plan) -> Ints:
+    """Planned trials, as task × trials + index, that an earlier attempt left void."""
+    dropped = records.dropped
+    rows, task = planned_rows(dropped, plan)
+    void = dropped["outcome"][rows] == b"void"
+    return np.unique(task[void] * plan.trials + dropped["index"][rows][void])

@@ -31,10 +31,12 @@ class Coverage:
     unexpected: list[Trial] = field(default_factory=list)
     duplicates: list[Duplicate] = field(default_factory=list)
     duplicates_accepted: bool = False
+    voids_accepted: bool = False
 
     @property
     def complete(self) -> bool:
-        return not (self.missing or self.void or self.unexpected or (self.duplicates and not self.duplicates_accepted))
+        void, duplicates = self.void and not self.voids_accepted, self.duplicates and not self.duplicates_accepted
+        return not (self.missing or void or self.unexpected or duplicates)
 
     @property
     def owed(self) -> list[Trial]:
@@ -45,25 +47,35 @@ class Coverage:
         """In words, with at most `show` names of each kind."""
         yield f"{self.valid} of {self.planned} planned trials have a valid record"
         parts: list[tuple[str, list[str], str]] = [
-            ("missing", [f"{t.uid}#{t.index}" for t in self.missing], "call jobs/evaluate.py again"),
-            ("void", [f"{t.uid}#{t.index}" for t in self.void], "call jobs/evaluate.py again"),
+            ("missing", [f"{t.uid}#{t.index}" for t in self.missing], "run jobs/evaluate.py --repair"),
+            ("void", [f"{t.uid}#{t.index}" for t in self.void], "run jobs/evaluate.py --repair"),
             ("not planned", [t.key for t in self.unexpected], "move their shards out of the run"),
             ("run twice", [d.key for d in self.duplicates], "give --accept-duplicates: the later attempt counts"),
         ]
         for what, names, do in parts:
             if names:
                 more = f" and {len(names) - show} more" if len(names) > show else ""
-                settled = self.duplicates_accepted and what == "run twice"
-                yield f"{len(names)} {what}: {', '.join(names[:show])}{more}" + ("" if settled else f" ({do})")
+                if self.duplicates_accepted and what == "run twice":
+                    do = "the later attempt counts"
+                if self.voids_accepted and what == "void":
+                    do = "counted as failures"
+                yield f"{len(names)} {what}: {', '.join(names[:show])}{more} ({do})"
 
 
-def coverage(records: Records, plan: Plan, *, accept_duplicates: bool = False) -> Coverage:
+def coverage(
+    records: Records, plan: Plan, *, accept_duplicates: bool = False, void_as_failure: bool = False
+) -> Coverage:
     """Compare the records of a stage with its plan."""
-    rows, task = planned_rows(records, plan)
+    rows, task = planned_rows(records.columns, plan)
     outcome = records.columns["outcome"][rows]
     state = np.zeros((len(plan.uids), plan.trials), np.int8)  # 0 missing, 1 void, 2 valid
     state[task, records.columns["index"][rows]] = np.where(outcome == b"void", 1, 2)
-    found = Coverage(planned=state.size, valid=int((state == 2).sum()), duplicates_accepted=accept_duplicates)
+    found = Coverage(
+        planned=state.size,
+        valid=int((state == 2).sum()),
+        duplicates_accepted=accept_duplicates,
+        voids_accepted=void_as_failure,
+    )
     found.missing, found.void = (
         [plan.trial(int(t), int(i)) for t, i in zip(*np.nonzero(state == which), strict=True)] for which in (0, 1)
     )

@@ -40,6 +40,7 @@ class ReportOptions:
         prices: the price list.
         allow: conditions that may differ between compared runs.
         accept_duplicates: score a run although trials of it have two valid records.
+        void_as_failure: score by the other system-error policy: a trial that was ever void has failed.
         resamples, seed: of the bootstrap and the test.
     """
 
@@ -47,6 +48,7 @@ class ReportOptions:
     baseline: str = ""
     allow: Sequence[str] = ()
     accept_duplicates: bool = False
+    void_as_failure: bool = False
     resamples: int = 10_000
     seed: int = 42
 
@@ -126,7 +128,7 @@ def compute(run_dir: Path, options: ReportOptions) -> Report:
         UserError: no runs, an unknown baseline, a price list that cannot be read.
     """
     prices = load_prices(options.prices)
-    runs = load_runs(run_dir, accept_duplicates=options.accept_duplicates)
+    runs = load_runs(run_dir, accept_duplicates=options.accept_duplicates, void_as_failure=options.void_as_failure)
     labels = [run.label for run in runs]
     baseline = options.baseline or ("base" if "base" in labels else "")
     if baseline and baseline not in labels:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,26 +40,33 @@ class Run:
         return self.coverage.complete
 
 
-def load_run(stage_dir: Path, *, accept_duplicates: bool = False) -> Run:
-    """Read one evaluation, for instance ``RUN_DIR/eval/base``. Bodies of the records are left on disk."""
+def load_run(stage_dir: Path, *, accept_duplicates: bool = False, void_as_failure: bool = False) -> Run:
+    """Read one evaluation, for instance ``RUN_DIR/eval/base``. Bodies of the records are left on disk.
+
+    Raises:
+        UserError: the stage was never begun, or a file of it is damaged.
+    """
     plan = plan_of_stage(stage_dir)
-    records = read_records(stage_dir)
-    return make_run(plan, records, stage_dir, accept_duplicates=accept_duplicates)
-
-
-def make_run(plan: Plan, records: Records, path: Path, *, accept_duplicates: bool = False) -> Run:
-    """A run of a plan and records that are at hand, such as imported ones."""
+    try:
+        records = read_records(stage_dir)
+    except OSError as error:
+        raise UserError(
+            f"{stage_dir} cannot be read", str(error), "move the damaged file away, then run jobs/evaluate.py --repair"
+        ) from error
+    if void_as_failure:
+        plan = replace(plan, facts={**plan.facts, "void_policy": "void is a failure"})
+    found = counts(records, plan)
     return Run(
         plan=plan,
         records=records,
-        coverage=coverage(records, plan, accept_duplicates=accept_duplicates),
-        counts=counts(records, plan),
-        path=path,
-        manifest=Stage(path.parent, path.name).manifest,
+        coverage=coverage(records, plan, accept_duplicates=accept_duplicates, void_as_failure=void_as_failure),
+        counts=found.void_as_failure() if void_as_failure else found,
+        path=stage_dir,
+        manifest=Stage(stage_dir.parent, stage_dir.name).manifest,
     )
 
 
-def load_runs(run_dir: Path, *, accept_duplicates: bool = False) -> list[Run]:
+def load_runs(run_dir: Path, *, accept_duplicates: bool = False, void_as_failure: bool = False) -> list[Run]:
     """All evaluations of a run directory, by label.
 
     Raises:
@@ -72,7 +79,7 @@ def load_runs(run_dir: Path, *, accept_duplicates: bool = False) -> list[Run]:
             "a report needs at least one run",
             "run jobs/evaluate.py first, or import results with jobs/report.py --import LABEL=FILE",
         )
-    return [load_run(folder, accept_duplicates=accept_duplicates) for folder in folders]
+    return [load_run(f, accept_duplicates=accept_duplicates, void_as_failure=void_as_failure) for f in folders]
 
 
 def success_figures(

@@ -20,7 +20,7 @@ def usage_figures(run: Run) -> dict[str, Any]:
 
     Quantities: turns, tool_calls, tool_errors, seconds_PHASE (s), PARTY_KIND (tokens; `requests` counts).
     """
-    rows, _ = planned_rows(run.records, run.plan)
+    rows, _ = planned_rows(run.records.columns, run.plan)
     c = {name: column[rows] for name, column in run.records.columns.items()}
     valid = c["outcome"] != b"void"
     masks = {"all": valid, **{o: c["outcome"] == o.encode() for o in _OUTCOMES}}
@@ -34,7 +34,7 @@ def usage_figures(run: Run) -> dict[str, Any]:
 
 def finish_reasons(run: Run) -> dict[str, dict[str, int]]:
     """Why the valid trials' conversations ended: reason → {pass, fail}."""
-    rows, _ = planned_rows(run.records, run.plan)
+    rows, _ = planned_rows(run.records.columns, run.plan)
     outcome, finish = (run.records.columns[n][rows] for n in ("outcome", "finish"))
     out: dict[str, dict[str, int]] = {}
     for reason in np.unique(finish[outcome != b"void"]):

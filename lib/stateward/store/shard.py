@@ -209,7 +209,10 @@ def open_shard(shard: Path) -> Any:
     """The shard as an open `h5py.File`, read-only. Raises OSError unless it is a whole shard of this format."""
     import h5py
 
-    file = h5py.File(shard, "r", locking=False)
+    try:
+        file = h5py.File(shard, "r", locking=False)
+    except OSError as error:  # HDF5 does not say which file it was
+        raise OSError(f"{shard}: {error}") from error
     if file.attrs.get("format") != FORMAT:
         found = file.attrs.get("format")
         file.close()
