@@ -76,11 +76,13 @@ class EpisodeRecord:
         trial: identity.
         outcome: pass, fail or void.
         reward: in [0, 1]; NaN when void.
-        domain: the task's domain (from its ``domain:`` tag, otherwise its file's stem).
+        domain: the task's domain (`stateward.tasks.Task.domain`).
         fault_kind / fault_cause: set if and only if void.
         finish: why the conversation ended: done, end_turn_tool, user_done, user_limit, agent_limit, no_user,
             length (the context was full), fault.
         failure: of a failed check: {file, line, text, message}.
+        grading: {isolation: what kept the check from network and processes, prints: its output, judge: [{question,
+            answer}], metadata: what it wrote into ``x.metadata``}; without what is empty.
         turns: assistant turns; tool_calls: calls made; tool_errors: calls that the tool or the interpreter refused.
         problems: what renderer and interpreter noticed, counted: {"call_in_thinking": 1, "bad_arguments": 2, ...}.
         usage: by party: policy, user, judge.
@@ -102,6 +104,7 @@ class EpisodeRecord:
     fault_cause: str = ""
     finish: str = ""
     failure: dict[str, Any] = field(default_factory=dict)
+    grading: dict[str, Any] = field(default_factory=dict)
     turns: int = 0
     tool_calls: int = 0
     tool_errors: int = 0

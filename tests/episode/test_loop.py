@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
-from stateward.episode import Environment
+from stateward.episode import ChatPolicy, Environment, EpisodeRunner
 from stateward.errors import FAULT_KINDS, SystemFault
+from stateward.grading import Grader
 from stateward.outcome import EpisodeRecord, Outcome
+from stateward.policy.samplers.scripted import ScriptedChat
 from stateward.policy.turn import ToolCall, Turn
-from stateward.tasks.task import Task
+from stateward.sandbox import Sandbox
+from stateward.tasks.task import Task, ToolPolicy
 
 # One sandbox and one grader for all episodes, as in a campaign.
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -102,6 +105,109 @@ async def test_a_bad_call_is_an_observation_and_the_episode_goes_on(play: Callab
 async def test_every_way_to_end(play: Callable[..., Any], changes: dict[str, Any], script: Any, finish: str) -> None:
     record = await play(script, **changes)
     assert (record.finish, record.outcome) == (finish, Outcome.FAIL)
+
+
+def calls(*calls: Turn) -> Turn:
+    """Several calls in one turn."""
+    return Turn(calls=tuple(call for turn in calls for call in turn.calls))
+
+
+async def test_a_turn_that_ends_the_conversation_runs_none_of_its_calls(
+    play: Callable[..., Any], tasks: dict[str, Task]
+) -> None:
+    check = tasks[CANCEL].check
+    source = (
+        f"def {check.function}(x):\n"
+        "    assert [(c.tool_call.name, c.tool_response.content) for c in x.tool_calls] == [('get_order', '')]\n"
+        "    assert [type(m).__name__ for m in x.messages][-1] == 'ParallelToolCall'\n"
+    )
+    record = await play(
+        [calls(call("cancel_order", order_id="ORD-1173"), call("get_order", order_id="ORD-1173"))],
+        end_turn_tools=frozenset({"get_order"}),
+        check=dataclasses.replace(check, source=source),
+    )
+    assert (record.outcome, record.finish, record.failure) == (Outcome.PASS, "end_turn_tool", {})
+    assert record.state_diff == []
+    assert (record.tool_calls, record.messages[-1]["role"]) == (1, "assistant")
+
+
+async def test_a_direct_response_is_shown_after_the_tools_message(
+    play: Callable[..., Any], tasks: dict[str, Task]
+) -> None:
+    seen: list[list[dict[str, Any]]] = []
+    script = iter([call("get_order", order_id="ORD-1173"), say("Order ORD-1173 is for: blender")])
+
+    def follow(messages: list[dict[str, Any]]) -> Turn:
+        seen.append([dict(m) for m in messages])
+        return next(script)
+
+    check = tasks[CANCEL].check
+    source = (
+        f"def {check.function}(x):\n"
+        "    assert x.tool_direct_responses == ['Order ORD-1173 is for: blender'], x.tool_direct_responses\n"
+        "    assert x.response == 'Order ORD-1173 is for: blender'\n"
+        "    assert [m.tag for m in x.messages if type(m).__name__ == 'Text' and m.role == 'assistant'] == [\n"
+        "        'direct', 'text']\n"
+    )
+    direct = tuple(
+        dataclasses.replace(t, direct_response="Order {order_id} is for: {item}") if t.name == "get_order" else t
+        for t in tasks[CANCEL].tools
+    )
+    record = await play(follow, tools=direct, check=dataclasses.replace(check, source=source))
+    assert (record.outcome, record.failure, record.fault_cause) == (Outcome.PASS, {}, "")
+    shown = {"role": "assistant", "content": "Order ORD-1173 is for: blender"}
+    # The policy goes on behind it, and an answer of its own with the same words is no direct response.
+    assert [m["role"] for m in seen[1]][-2:] == ["tool", "assistant"]
+    assert seen[1][-1] == shown
+    assert [m.get("direct", False) for m in record.messages if m["role"] == "assistant"] == [False, True, False]
+
+
+@pytest.mark.parametrize("template", ["{no_such_field}", "{status.nope}", "{item[0"])
+async def test_a_result_that_does_not_fill_its_direct_response_is_an_error(
+    play: Callable[..., Any], template: str
+) -> None:
+    tools = (ToolPolicy(name="get_order", direct_response=template),)
+    record = await play([call("get_order", order_id="ORD-1173"), say("Sorry. <DONE>")], tools=tools)
+    (answer,) = [m["content"] for m in record.messages if m["role"] == "tool"]
+    assert answer == "Error in function execution"
+    assert (record.tool_errors, record.finish) == (1, "done")
+
+
+async def test_a_mark_in_the_middle_of_a_text_ends_nothing(play: Callable[..., Any]) -> None:
+    record = await play(
+        [say("Which order do you want to cancel? I write <DONE> at the end."), say("So now.\n<DONE> \n")]
+    )
+    assert (record.turns, record.finish) == (2, "done")
+
+
+async def test_the_judge_is_in_the_record(tasks: dict[str, Task], trial_of: Callable[..., Any]) -> None:
+    check = tasks[CANCEL].check
+    source = (
+        f"def {check.function}(x, judge):\n"
+        "    print('looking')\n"
+        "    x.metadata['seen'] = 1\n"
+        "    assert judge.yesno('Is it?')\n"
+        "    assert judge.yesno('Really?')\n"
+    )
+    answers = iter(["Yes", "Yes", "Yes", ""])
+    task = dataclasses.replace(tasks[CANCEL], check=dataclasses.replace(check, source=source))
+    policy = ChatPolicy(model=ScriptedChat(lambda _: "<DONE>"), fingerprint="script", max_tokens_per_turn=100)
+    async with Sandbox() as sandbox, Grader(judge=ScriptedChat(lambda _: next(answers))) as grader:
+        runner = EpisodeRunner(sandbox=sandbox, grader=grader, policy=policy)
+        asked = await runner.run(task, trial_of(task), seed=1)
+        silent = await runner.run(task, trial_of(task), seed=1)
+        assert asked.grading["isolation"] == grader.isolation != ""
+    assert asked.outcome is Outcome.PASS
+    assert asked.usage["judge"].requests == 2
+    assert asked.grading["prints"] == "looking\n"
+    assert asked.grading["metadata"] == {"seen": 1}
+    assert [q["answer"] for q in asked.grading["judge"]] == [True, True]
+    assert EpisodeRecord.from_json(asked.to_json()) == asked
+    # A void has cost tokens too.
+    assert (silent.outcome, silent.fault_kind, silent.usage["judge"].requests) == (Outcome.VOID, "judge", 2)
+    old = asked.to_json()
+    del old["grading"]
+    assert EpisodeRecord.from_json(old).grading == {}
 
 
 async def test_a_fault_voids_with_its_cause_and_keeps_what_was_said(play: Callable[..., Any]) -> None:

@@ -81,6 +81,12 @@ async def test_another_exception_is_void(run, body: str, said: str) -> None:
     assert "at test_case/case.py:" in grade.fault_cause
 
 
+async def test_metadata_is_json(run) -> None:
+    grade = await run("x.metadata.update(nan=float('nan'), set={1}, pair=(1, 2))")
+    assert grade.outcome is Outcome.PASS
+    assert grade.metadata == {"nan": None, "set": "{1}", "pair": [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [
@@ -111,7 +117,7 @@ async def test_everything_that_a_check_may_look_at(run) -> None:
                 ],
             },
             {"role": "tool", "tool_call_id": "c1", "name": "cancel", "content": "ok"},
-            {"role": "assistant", "content": "It is 7.", "tool_calls": []},
+            {"role": "assistant", "content": "It is 7.", "direct": True},
             {"role": "assistant", "content": "All done. <DONE>"},
         ],
         tool_calls=[

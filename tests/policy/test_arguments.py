@@ -10,10 +10,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stateward.policy.arguments import declared_types, inline_refs, unreadable
+from stateward.policy.arguments import declared_types, inline_refs, read_arguments, unreadable
 from stateward.policy.messages import for_template, merge_systems
 
 ADDRESS = {"type": "object", "properties": {"zip": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        ('{"a": 1e300, "b": [null]}', ""),
+        ('{"a": NaN}', "NaN is not a number of JSON"),
+        ('{"a": [-Infinity]}', "-Infinity is not a number of JSON"),
+        ('{"a": 1e999}', "1e999 is out of range"),
+        ('{"a": ' + "[" * 100_000, "not valid JSON"),
+        ("[1]", "must be an object"),
+    ],
+)
+def test_what_no_record_could_keep_is_refused(raw: str, problem: str) -> None:
+    value, error = read_arguments("act", raw)
+    assert problem in error
+    assert bool(problem) == bool(error) == (value == {})
 
 
 def test_references_are_written_out() -> None:

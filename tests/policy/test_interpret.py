@@ -230,6 +230,7 @@ LOOK = '{"name": "look", "arguments": {}}'
         (['{"name": "act", "arguments": {"id": "5", "count": 3, "maybe_text": null, "items": [1]}}'], [""]),
         (['{"name": "act", "arguments": {"count": "three"}}'], ["must be integer"]),
         (['{"name": "act", "arguments": {"count": 3'], ["not valid JSON"]),
+        (['{"name": "act", "arguments": {"count": NaN}}'], ["NaN is not a number of JSON"]),
         ([LOOK, '{"name": "act", arguments: 1}'], ["another call of this turn could not be read", "not valid JSON"]),
         (['{"name": "act"}'], ["it has no arguments"]),
         (['{"name": "act", "arguments": [1]}'], ["must be an object"]),

@@ -56,6 +56,9 @@ async def test_one_interface_whichever_way_a_server_runs(sandbox: Sandbox, task:
         assert state_diff(world.initial_state, await world.state()) == [["notes.notes.b", None, "23"]]
         failed = await world.call("fail", {}, call_id="3")
         assert failed.is_error
+        refused = await world.call("refuse", {}, call_id="protocol")
+        assert refused.is_error
+        assert "not with these arguments" in refused.text
         wrong = await world.call("write", {"key": 1}, call_id="4")
         assert wrong.is_error
         assert "text" in wrong.text

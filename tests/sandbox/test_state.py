@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stateward.sandbox import state_diff, state_hash
+from stateward.sandbox.reserved import parse_init, parse_state
 
 states = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.text("ab", max_size=2),
@@ -32,6 +33,12 @@ def test_a_type_change_is_a_change() -> None:
     assert state_diff({"n": 1}, {"n": True}) == [["n", 1, True]]
     assert state_diff({"n": 1}, {"n": 1.0}) == [["n", 1, 1.0]]
     assert state_diff({"n": [1]}, {"n": {"0": 1}}) == [["n", [1], {"0": 1}]]
+
+
+def test_what_json_does_not_have_becomes_null() -> None:
+    """Python's own JSON writes it, and no record could keep it."""
+    assert parse_state("s", '{"a": NaN, "b": [-Infinity, 1.5]}', False) == {"a": None, "b": [None, 1.5]}
+    assert parse_init("s", '{"status": "ok", "rate": Infinity}') == {"rate": None}
 
 
 @given(states)

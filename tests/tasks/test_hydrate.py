@@ -52,6 +52,15 @@ def test_domain_is_the_file_stem_without_a_tag(dataset) -> None:
     assert task.system == 'You are an agent. Say {"status": "ok"} when done.'
 
 
+def test_files_of_one_subfolder_are_one_domain_without_a_tag(dataset) -> None:
+    dataset.write("scenario/bare.yaml", "world_state: {shop: }\ntools: []\n")
+    dataset.test("scenario: bare\nquery: hello")
+    text = (dataset.root / "test_case" / "case.py").read_text()
+    for name in ("big_shop_group1.py", "big_shop_group1_yesno.py"):
+        dataset.write(f"test_case/big_shop/{name}", text)
+        assert dataset.one(f"{name}:test_it").domain == "big_shop"
+
+
 def test_the_function_overrides_the_module_and_tags_join(dataset) -> None:
     dataset.write(
         "test_case/case.py",

@@ -173,6 +173,21 @@ def test_in_a_selector_list(tmp_path, text: str, parts: list[str]) -> None:
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("entry", "parts"),
+    [
+        ("shop.py:test_kep", ["shop.py has no test 'test_kep'", "did you mean 'test_keep'"]),
+        ("shpo.py:test_keep", ["no test file 'shpo.py'", "did you mean 'shop.py'"]),
+        ("case.py:test_it", ["test_case/case.py:1: test_it is marked 'skip'"]),
+    ],
+)
+def test_a_list_that_names_what_cannot_run(dataset, entry: str, parts: list[str]) -> None:
+    dataset.test("scenario: shop\nquery: q\ntags: [skip]")
+    message = refused(dataset, dataset.write("train.yaml", f"- shop.py:test_cancel\n\n- {entry}\n"))
+    for part in ["train.yaml:3: ", *parts]:
+        assert part in message
+
+
 def test_no_selector_list(tmp_path) -> None:
     with pytest.raises(UserError, match="no such selector list"):
         read_selectors(tmp_path / "none.yaml")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stateward.config import Config
 from stateward.errors import UserError
-from stateward.tasks import load_tasks, read_selectors
+from stateward.tasks import load_tasks
 from stateward.tasks.task import Task
 
 #: The name that stands for what the package bundles, in `tasks.dataset` and `policy.model`.
@@ -87,8 +87,7 @@ def selector_file(config: Config, name: str) -> Path:
 def selected_tasks(config: Config, name: str) -> list[Task]:
     """The hydrated tasks of the selector list `name`."""
     servers = Path(config.tasks.servers) if config.tasks.servers else None
-    selectors = read_selectors(selector_file(config, name))
-    return load_tasks(dataset_path(config), selectors, agent=config.tasks.agent, servers=servers)
+    return load_tasks(dataset_path(config), selector_file(config, name), agent=config.tasks.agent, servers=servers)
 
 
 def merged_model(config: Config) -> Path:

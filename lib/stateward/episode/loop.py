@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from stateward.episode.policy import Policy, PolicySession, assistant_message
-from stateward.episode.users import DONE, User
+from stateward.episode.users import User, is_done
 from stateward.errors import SystemFault
-from stateward.grading import Evidence, Grader
+from stateward.grading import Evidence, Grade, Grader
 from stateward.outcome import EpisodeRecord, Outcome, Trial, Usage
 from stateward.policy.turn import ToolCall
-from stateward.sandbox import Sandbox, World, state_diff
-from stateward.tasks.task import Task
+from stateward.sandbox import Sandbox, World, replay_history, state_diff
+from stateward.tasks.task import DIRECT_FAILED, Task
 
 Message = dict[str, Any]
 
@@ -35,12 +36,13 @@ class _Progress:
 
     messages: list[Message] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
-    direct_responses: list[str] = field(default_factory=list)
     tool_errors: int = 0
     turns: int = 0
     finish: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     user_usage: Usage = field(default_factory=Usage)
+    judge_usage: Usage = field(default_factory=Usage)
+    grading: dict[str, Any] = field(default_factory=dict)
     session: PolicySession | None = None
     initial_state: dict[str, Any] = field(default_factory=dict)
     initial_state_hash: str = ""
@@ -111,13 +113,14 @@ class EpisodeRunner:
                 progress.final_state = await world.state()
             with progress.clock("grade"):
                 grade = await self.grader.grade(task.check, _evidence(trial, task, world, progress))
+        progress.judge_usage, progress.grading = grade.judge_usage, _kept(grade, task)
         if grade.fault_kind:
             raise SystemFault(grade.fault_kind, grade.fault_cause)
         record.outcome, record.reward, record.failure = grade.outcome, grade.reward, grade.failure
 
     async def _converse(self, task: Task, world: World, seed: int, progress: _Progress) -> None:
         task = task.filled(world.init_result)
-        await self._replay(task, world)
+        await replay_history(task, world, deadline=self.limits.tool_deadline_seconds)
         progress.messages.append({"role": "system", "content": task.system})
         progress.messages += [dict(message) for message in task.history]
         progress.messages.append({"role": "user", "content": task.query})
@@ -143,14 +146,15 @@ class EpisodeRunner:
                 progress.finish = "length"
                 return
             if turn.calls:
-                answers = [await self._call(task, world, call, known, progress) for call in turn.calls]
-                progress.messages += answers
-                if any(call.name in task.end_turn_tools and not call.error for call in turn.calls):
+                ends = [call for call in turn.calls if call.name in task.end_turn_tools]
+                if ends:
+                    # As the format has it: none of the turn's calls is run, and the check sees those that end it.
+                    progress.calls += [_recorded(call, "", is_error=False) for call in ends]
                     progress.finish = "end_turn_tool"
                     return
-                session.observe(answers)
+                session.observe(await self._answer(task, world, turn.calls, known, progress))
                 continue
-            if DONE in turn.text:
+            if is_done(turn.text):
                 progress.finish = "done"
                 return
             if self.user is None or not task.user_context:
@@ -170,50 +174,47 @@ class EpisodeRunner:
                 return
             session.observe([message])
 
-    async def _call(self, task: Task, world: World, call: ToolCall, known: set[str], progress: _Progress) -> Message:
-        """The tool message for one call; a call that cannot be run becomes an error that the model reads."""
+    async def _answer(
+        self, task: Task, world: World, calls: Sequence[ToolCall], known: set[str], progress: _Progress
+    ) -> list[Message]:
+        """What the policy reads after its calls: the tools' messages, then what they showed to the user directly."""
+        policies = {policy.name: policy for policy in task.tools if policy.direct_response}
+        answers, shown = [], []
+        for call in calls:
+            text, is_error = await self._call(task, world, call, known, progress)
+            if call.name in policies and not is_error:
+                try:
+                    shown.append(policies[call.name].direct_text(text))
+                except ValueError:
+                    text, is_error = DIRECT_FAILED, True
+            progress.tool_errors += is_error
+            progress.calls.append(_recorded(call, text, is_error=is_error))
+            answers.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
+        direct: list[Message] = [{"role": "assistant", "content": text} for text in shown]
+        progress.messages += answers
+        progress.messages += [{**message, "direct": True} for message in direct]
+        return [*answers, *direct]
+
+    async def _call(
+        self, task: Task, world: World, call: ToolCall, known: set[str], progress: _Progress
+    ) -> tuple[str, bool]:
+        """(result, is_error) of one call; one that cannot be run becomes an error that the model reads."""
         builtin = {tool.name for tool in task.builtin_tools}
         if call.error:
-            text, is_error = f"Error: {call.error}", True
-        elif call.name not in known:
-            text, is_error = f"Error: there is no tool {call.name!r}. Tools: {', '.join(sorted(known))}.", True
-        elif call.name in builtin:
-            text, is_error = "ok", False
-        else:
-            with progress.clock("tools"):
-                # Our own id: a model's may come twice in one conversation, and a world never applies an id twice.
-                result = await world.call(
-                    call.name,
-                    call.arguments,
-                    call_id=f"call-{len(progress.calls)}",
-                    deadline=self.limits.tool_deadline_seconds,
-                )
-            text, is_error = result.text, result.is_error
-            direct = next((p.direct_response for p in task.tools if p.name == call.name), "")
-            if direct and not is_error:
-                progress.direct_responses.append(_format(direct, {"result": text, **call.arguments}))
-        progress.tool_errors += is_error
-        progress.calls.append({"name": call.name, "arguments": call.arguments, "result": text, "is_error": is_error})
-        return {"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text}
-
-    async def _replay(self, task: Task, world: World) -> None:
-        """Apply the history's tool calls to the fresh world, so that it stands where the conversation stands."""
-        builtin = {tool.name for tool in task.builtin_tools}
-        number = 0
-        for message in task.history:
-            for call in message.get("tool_calls") or ():
-                function = call["function"]
-                if function["name"] in builtin or call.get("error"):
-                    continue
-                number += 1
-                result = await world.call(
-                    function["name"],
-                    function["arguments"],
-                    call_id=f"history-{number}",
-                    deadline=self.limits.tool_deadline_seconds,
-                )
-                if result.is_error:
-                    raise SystemFault("init", f"history call {function['name']} failed: {result.text[:300]}")
+            return f"Error: {call.error}", True
+        if call.name not in known:
+            return f"Error: there is no tool {call.name!r}. Tools: {', '.join(sorted(known))}.", True
+        if call.name in builtin:
+            return "ok", False
+        with progress.clock("tools"):
+            # Our own id: a model's may come twice in one conversation, and a world never applies an id twice.
+            result = await world.call(
+                call.name,
+                call.arguments,
+                call_id=f"call-{len(progress.calls)}",
+                deadline=self.limits.tool_deadline_seconds,
+            )
+        return result.text, result.is_error
 
     def _fill(self, record: EpisodeRecord, progress: _Progress) -> None:
         record.finish = progress.finish if not record.fault_kind else "fault"
@@ -225,7 +226,8 @@ class EpisodeRunner:
         if progress.final_state:
             record.state_diff = state_diff(progress.initial_state, progress.final_state)
         record.messages = progress.messages
-        record.usage = {"user": progress.user_usage}
+        record.usage = {"user": progress.user_usage, "judge": progress.judge_usage}
+        record.grading = progress.grading
         session = progress.session
         if session is not None:
             record.problems = dict(session.problems)
@@ -235,21 +237,25 @@ class EpisodeRunner:
 
 
 def _evidence(trial: Trial, task: Task, world: World, progress: _Progress) -> Evidence:
-    texts = [m["content"] for m in progress.messages if m["role"] == "assistant" and m.get("content")]
+    said = [m for m in progress.messages if m["role"] == "assistant" and m.get("content")]
     return Evidence(
-        response=texts[-1].replace(DONE, "").strip() if texts else "",
+        response=next((m["content"] for m in reversed(said) if not m.get("direct")), ""),
         messages=progress.messages,
         tool_calls=progress.calls,
         effects=progress.final_state,
         init_result=world.init_result,
-        tool_direct_responses=progress.direct_responses,
+        tool_direct_responses=[m["content"] for m in said if m.get("direct")],
         session_id=trial.key,
         metadata=dict(task.metadata),
     )
 
 
-def _format(template: str, values: dict[str, Any]) -> str:
-    try:
-        return template.format(**values)
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        raise SystemFault("init", f"cannot fill {template[:80]!r}: {type(error).__name__} {error}") from error
+def _recorded(call: ToolCall, text: str, *, is_error: bool) -> dict[str, Any]:
+    return {"id": call.id, "name": call.name, "arguments": call.arguments, "result": text, "is_error": is_error}
+
+
+def _kept(grade: Grade, task: Task) -> dict[str, Any]:
+    """What the record keeps of a grade besides its outcome; what is empty or was there before is left out."""
+    added = {key: value for key, value in grade.metadata.items() if task.metadata.get(key) != value}
+    kept = {"isolation": grade.isolation, "prints": grade.prints, "judge": grade.judge_answers, "metadata": added}
+    return {name: value for name, value in kept.items() if value}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,15 @@ def task_fingerprint(task: Task) -> str:
             "uid": task.uid,
             "system": task.system,
             "query": task.query,
+            "format_query": task.format_query,
             "user_context": task.user_context,
+            "history": task.history,
             "world": task.world,
             "servers": [[s.name, s.kind, *(Path(part).name for part in s.command[1:])] for s in task.servers],
-            "tools": [[t.name, t.override_description, t.direct_response, t.is_end_turn] for t in task.tools],
-            "builtin": [t.name for t in task.builtin_tools],
-            "check": [task.check.function, task.check.source],
+            "tools": [asdict(tool) for tool in task.tools],
+            "builtin": [asdict(tool) for tool in task.builtin_tools],
+            "end_turn": sorted(task.end_turn_tools),
+            "check": [task.check.function, task.check.source, [asdict(f) for f in task.check.fixtures]],
             "limits": [task.max_user_turns, task.max_agent_turns],
         }
     )

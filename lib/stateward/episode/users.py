@@ -14,6 +14,11 @@ from stateward.policy.turn import ChatModel
 DONE = "<DONE>"
 
 
+def is_done(text: str) -> bool:
+    """Whether a text ends with the mark that nothing is left to say; the mark elsewhere is only talked about."""
+    return text.rstrip().endswith(DONE)
+
+
 @dataclass(frozen=True, kw_only=True)
 class UserReply:
     """The user's next message; `done` ends the conversation after it."""

@@ -231,7 +231,8 @@ async def _receive(stream: asyncio.StreamReader) -> _Event:
 def _grade_of(header: frames.Header, body: bytes, usage: Usage, isolation: str) -> Grade:
     if header["cause"]:
         return _void("grader", header["cause"], usage, isolation, header)
-    verdict = json.loads(body)
+    # A check may leave NaN in its metadata, which no record could keep.
+    verdict = json.loads(body, parse_constant=lambda _: None)
     outcome = Outcome(verdict["outcome"])
     return Grade(
         outcome=outcome,

@@ -35,7 +35,7 @@ class Evidence:
 
     Attributes:
         response: the last assistant text.
-        messages: the conversation as chat messages.
+        messages: the conversation as chat messages; one that a tool showed to the user says ``direct: true``.
         tool_calls: {"name", "arguments", "result", "is_error"} in the order made; "id" if known.
         effects: {server: final state}. init_result: {server: result of its initialisation}.
         tool_direct_responses: texts that tools showed to the user directly.

@@ -6,10 +6,26 @@ nested model would stay a JSON string. `inline_refs` writes the definitions out 
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 _COMBINATIONS = ("anyOf", "oneOf", "allOf")
+
+
+def read_arguments(name: str, raw: str) -> tuple[dict[str, Any], str]:
+    """The arguments of a call of tool `name` from their JSON text, and what is wrong with them (then ``{}``).
+
+    Python reads NaN, Infinity and numbers beyond a float, which JSON does not have and no record could keep.
+    """
+    try:
+        value = json.loads(raw, parse_constant=_no_number, parse_float=_finite)
+    except (ValueError, RecursionError) as bad:
+        return {}, f"the arguments of {name} are not valid JSON: {bad}"
+    if not isinstance(value, dict):
+        return {}, f"the arguments of {name} must be an object, got {value!r}"
+    return value, ""
 
 
 def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -85,6 +101,17 @@ def _lookup(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any] | None
             return None
         node = node[key]
     return node if isinstance(node, Mapping) else None
+
+
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"{text[:20]} is out of range")
+    return value
 
 
 def _type_of(value: Any) -> str:

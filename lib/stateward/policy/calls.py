@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from stateward.policy.arguments import unreadable
+from stateward.policy.arguments import read_arguments, unreadable
 from stateward.policy.turn import ToolCall
 
 CALL_START, CALL_END = "<tool_call>", "</tool_call>"
@@ -79,13 +79,7 @@ def _read(
     *,
     cut: bool,
 ) -> ToolCall:
-    try:
-        value = json.loads(arguments or "{}")
-    except json.JSONDecodeError as bad:
-        value, error = {}, f"the arguments of {name} are not valid JSON: {bad}"
-    else:
-        error = "" if isinstance(value, dict) else f"the arguments of {name} must be an object, got {value!r}"
-        value = value if isinstance(value, dict) else {}
+    value, error = read_arguments(name, arguments or "{}")
     if not error and name not in schemas:
         problems["unknown_tool"] += 1
         error = f"there is no tool {name!r}; the tools are {', '.join(sorted(schemas)) or 'none'}"

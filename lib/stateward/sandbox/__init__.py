@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stateward.sandbox.limits import SandboxLimits as SandboxLimits
+    from stateward.sandbox.replay import replay_history as replay_history
     from stateward.sandbox.sandbox import Sandbox as Sandbox
     from stateward.sandbox.state import state_diff as state_diff
     from stateward.sandbox.state import state_hash as state_hash
@@ -22,10 +23,11 @@ _HOMES = {
     "SandboxLimits": "limits",
     "ToolResult": "world",
     "World": "world",
+    "replay_history": "replay",
     "state_diff": "state",
     "state_hash": "state",
 }
-__all__ = ["Sandbox", "SandboxLimits", "ToolResult", "World", "state_diff", "state_hash"]
+__all__ = ["Sandbox", "SandboxLimits", "ToolResult", "World", "replay_history", "state_diff", "state_hash"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,8 +16,9 @@ from pydantic import Field
 
 from stateward.errors import SystemFault, UserError, nearest
 from stateward.grading import Evidence, Grader
-from stateward.sandbox import Sandbox, World
+from stateward.sandbox import Sandbox, World, replay_history
 from stateward.tasks import Task
+from stateward.tasks.task import DIRECT_FAILED
 
 SPLIT = "tasks"
 
@@ -25,7 +26,8 @@ SPLIT = "tasks"
 class WorldAction(Action):  # type: ignore[misc]  # the package has no types for mypy
     """Call a tool of the world (`kind` call), or end the episode with the assistant's last text (`kind` finish).
 
-    `messages` of a finish is the conversation in chat form, for checks that read it.
+    A call of a tool that ends the conversation ends the episode too, and is not run. `response` and `messages` (the
+    conversation in chat form) are for checks that read them; they count where the episode ends.
     """
 
     kind: Literal["call", "finish"] = "call"
@@ -36,15 +38,18 @@ class WorldAction(Action):  # type: ignore[misc]  # the package has no types for
 
 
 class WorldObservation(Observation):  # type: ignore[misc]
-    """After a reset: the task. After a call: the tool's answer. After a finish, or a fault: the outcome."""
+    """After a reset: the task. After a call: the tool's answer, and in `direct` what it showed to the user, which
+    stands in the conversation as a message of the assistant. After a finish, or a fault: the outcome."""
 
     task: str = ""
     system: str = ""
+    history: list[dict[str, Any]] = Field(default_factory=list)
     query: str = ""
     user_context: str = ""
     tools: list[dict[str, Any]] = Field(default_factory=list)
     text: str = ""
     is_error: bool = False
+    direct: str = ""
     outcome: str = ""
     failure: dict[str, Any] = Field(default_factory=dict)
     fault_kind: str = ""
@@ -73,6 +78,7 @@ class WorldEnvironment(Environment):  # type: ignore[misc]
         self._task: Task | None = None
         self._world: World | None = None
         self._calls: list[dict[str, Any]] = []
+        self._shown: list[str] = []
         self._state = WorldState()
 
     def reset(self, seed: int | None = None, episode_id: str | None = None, **_: Any) -> WorldObservation:
@@ -99,13 +105,16 @@ class WorldEnvironment(Environment):  # type: ignore[misc]
         self._state = WorldState(episode_id=episode_id, task=chosen.uid)
         try:
             world = await self._sandbox.open(chosen)
-            self._world, self._task, self._calls = world, chosen.filled(world.init_result), []
+            self._world, self._task = world, chosen.filled(world.init_result)
+            self._calls, self._shown = [], []
+            await replay_history(self._task, world)
         except SystemFault as fault:
             return await self._void(fault)
         self._state.initial_state_hash = world.initial_state_hash
         return WorldObservation(
             task=chosen.uid,
             system=self._task.system,
+            history=[dict(message) for message in self._task.history],
             query=self._task.query,
             user_context=self._task.user_context,
             tools=[tool.to_openai() for tool in (*world.tools, *chosen.builtin_tools)],
@@ -121,8 +130,10 @@ class WorldEnvironment(Environment):  # type: ignore[misc]
             raise UserError("there is no episode under way", "it has ended, or never began", "call reset first")
         self._state.step_count += 1
         try:
+            if action.kind == "call" and action.tool not in self._task.end_turn_tools:
+                return await self._call(self._world, self._task, action, timeout_s)
             if action.kind == "call":
-                return await self._call(self._world, action, timeout_s)
+                self._record(action, "", is_error=False)
             return await self._finish(self._world, self._task, action)
         except SystemFault as fault:
             return await self._void(fault)
@@ -157,13 +168,28 @@ class WorldEnvironment(Environment):  # type: ignore[misc]
         if self._world is not None:
             asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
 
-    async def _call(self, world: World, action: WorldAction, timeout_s: float | None) -> WorldObservation:
-        result = await world.call(
-            action.tool, action.arguments, call_id=f"{self._state.step_count}", deadline=timeout_s
-        )
-        made = {"name": action.tool, "arguments": action.arguments, "result": result.text, "is_error": result.is_error}
+    async def _call(self, world: World, task: Task, action: WorldAction, timeout_s: float | None) -> WorldObservation:
+        if any(tool.name == action.tool for tool in task.builtin_tools):
+            text, is_error = "ok", False
+        else:
+            result = await world.call(
+                action.tool, action.arguments, call_id=f"{self._state.step_count}", deadline=timeout_s
+            )
+            text, is_error = result.text, result.is_error
+        direct = ""
+        policy = next((p for p in task.tools if p.name == action.tool and p.direct_response), None)
+        if policy is not None and not is_error:
+            try:
+                direct = policy.direct_text(text)
+                self._shown.append(direct)
+            except ValueError:
+                text, is_error = DIRECT_FAILED, True
+        self._record(action, text, is_error=is_error)
+        return WorldObservation(task=self._state.task, text=text, is_error=is_error, direct=direct)
+
+    def _record(self, action: WorldAction, text: str, *, is_error: bool) -> None:
+        made = {"name": action.tool, "arguments": action.arguments, "result": text, "is_error": is_error}
         self._calls.append(made)
-        return WorldObservation(task=self._state.task, text=result.text, is_error=result.is_error)
 
     async def _finish(self, world: World, task: Task, action: WorldAction) -> WorldObservation:
         self._state.final_state = await world.state()
@@ -173,6 +199,7 @@ class WorldEnvironment(Environment):  # type: ignore[misc]
                 response=action.response,
                 messages=action.messages,
                 tool_calls=self._calls,
+                tool_direct_responses=self._shown,
                 effects=self._state.final_state,
                 init_result=world.init_result,
                 session_id=self._state.episode_id or "",

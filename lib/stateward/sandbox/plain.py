@@ -134,13 +134,9 @@ class PlainServer:
                 self._ready.set_result(None)
                 while (item := await self._requests.get()) is not None:
                     call, answer = item
-                    result = await session.call_tool(call["tool"], call["arguments"])
+                    result = await _called(session, call)
                     if not answer.done():
-                        parts = [part.model_dump(mode="json", by_alias=True) for part in result.content]
-                        is_error = getattr(result, "isError", None)  # mcp 1.x; 2.x: is_error
-                        answer.set_result(
-                            (content_text(parts), bool(result.is_error if is_error is None else is_error))
-                        )
+                        answer.set_result(result)
         except BaseException as error:  # noqa: BLE001 - attributed in `_fault`, by whoever waits for an answer
             self._error = error
         finally:

@@ -56,10 +56,7 @@ def parse_init(server: str, text: str) -> dict[str, Any]:
     Raises:
         SystemFault: "init" for any other answer.
     """
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
+    value = _read(text)
     if value == {}:
         return {}
     if isinstance(value, dict) and value.pop("status", None) == "ok":
@@ -67,14 +64,19 @@ def parse_init(server: str, text: str) -> dict[str, Any]:
     raise SystemFault("init", f"server {server!r}: {INIT} answered {text[:_CAUSE_CHARACTERS]!r} instead of status ok")
 
 
+def _read(text: str) -> Any:
+    """A server's JSON, or None. NaN and infinities, which JSON does not have and no record could keep, become null."""
+    try:
+        return json.loads(text, parse_constant=lambda _: None)
+    except (ValueError, RecursionError):
+        return None
+
+
 def parse_state(server: str, text: str, is_error: bool) -> dict[str, Any]:
     """The state object; a server's error or an answer that is no JSON object is a fault of kind "sandbox"."""
     if is_error:
         raise SystemFault("sandbox", f"server {server!r}: {STATE} failed: {text[:_CAUSE_CHARACTERS]}")
-    try:
-        value = json.loads(text)
-    except ValueError:
-        value = None
+    value = _read(text)
     if not isinstance(value, dict):
         raise SystemFault(
             "sandbox", f"server {server!r}: {STATE} answered {text[:_CAUSE_CHARACTERS]!r}, which is not a JSON object"

@@ -14,7 +14,7 @@ from stateward.tasks.fixtures import conftest_fixtures, fixtures_for
 from stateward.tasks.history import HistoryFile, load_history
 from stateward.tasks.merge import merge
 from stateward.tasks.scenario import Agent, Scenario, load_agent, load_scenario, server_configs
-from stateward.tasks.selectors import check_selectors, read_selectors
+from stateward.tasks.selectors import check_selectors, read_list
 from stateward.tasks.servers import Servers, find_servers_file
 from stateward.tasks.tags import domain_of, is_skipped, merged_tags
 from stateward.tasks.task import FixtureSpec, Task
@@ -36,14 +36,27 @@ def load_tasks(
         servers: a ``servers.yaml``; by default the one in the dataset, or in ``servers/`` beside it.
 
     Raises:
-        UserError: anything missing, misspelt, skipped or said twice, with file, line and the nearest valid name.
+        UserError: anything missing, misspelt, skipped or said twice, with file, line and the nearest valid name; where
+            a list was given, the line of the list that led there comes first.
     """
     dataset = Path(dataset).resolve()
     if not (dataset / TESTS).is_dir():
         raise UserError(f"{dataset} is not a dataset", f"it has no folder {TESTS}/")
-    names = check_selectors(read_selectors(Path(selectors)) if isinstance(selectors, str | Path) else selectors)
+    listed = None
+    if isinstance(selectors, str | Path):
+        listed = read_list(Path(selectors))
+        selectors = list(listed.data)
+    names = check_selectors(selectors)
     loader = _Loader(dataset, load_agent(dataset / "agent", agent), agent, find_servers_file(dataset, servers))
-    return [loader.task(file, test) for file, test in names]
+    tasks = []
+    for number, (file, test) in enumerate(names):
+        try:
+            tasks.append(loader.task(file, test))
+        except UserError as error:
+            if listed is None:
+                raise
+            raise UserError(f"{listed.where(number)}: {error.what}", error.why, error.do) from error
+    return tasks
 
 
 class _Loader:
@@ -74,7 +87,7 @@ class _Loader:
         ends = {tool.name for tool in scenario.tools if tool.is_end_turn} | self.agent.end_turn_tools
         task = Task(
             uid=f"{file}:{test}",
-            domain=domain_of(tags) or Path(file).stem,
+            domain=domain_of(tags) or self._own_domain(test_file),
             system=_system(self.agent.system_instructions, scenario.bot_instructions, own),
             query=settings.text("query", required=True),
             check=check,
@@ -105,6 +118,11 @@ class _Loader:
             fixtures = conftest_fixtures(path, self.dataset / TESTS)
             self.files[file] = (test_file, load_history(path), fixtures)
         return self.files[file]
+
+    def _own_domain(self, test_file: TestFile) -> str:
+        """Of a test without a ``domain:`` tag: its subfolder, which holds all files of one prefix, or its file."""
+        folder = test_file.path.parent
+        return test_file.path.stem if folder == self.dataset / TESTS else folder.name
 
     def _scenario(self, settings: TestSettings) -> Scenario:
         name = settings.text("scenario", required=True)

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stateward.errors import UserError
-from stateward.tasks.yaml_text import read
+from stateward.tasks.yaml_text import Document, read
 
 
 def read_selectors(path: Path) -> list[str]:
-    """The selectors of a YAML list, in order.
+    """The selectors of a YAML list, in order. Raises as `read_list` does."""
+    return list(read_list(path).data)
+
+
+def read_list(path: Path) -> Document:
+    """A YAML list of selectors, with their positions.
 
     Raises:
         UserError: no such file, not a list, an entry of another form, or one that stands twice; with its line.
@@ -28,7 +33,7 @@ def read_selectors(path: Path) -> list[str]:
             first = document.where(seen[item]).rpartition(":")[2]
             raise document.mistake((number,), f"{item} stands twice, first at line {first}", do="remove one of them")
         seen[item] = number
-    return list(document.data)
+    return document
 
 
 def check_selectors(selectors: Sequence[str]) -> list[tuple[str, str]]:

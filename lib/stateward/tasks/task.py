@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stateward.errors import SystemFault
 from stateward.outcome import fingerprint
+
+#: What the model reads when a tool's result does not fill its direct response (the public framework's words).
+DIRECT_FAILED = "Error in function execution"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,8 +33,9 @@ class ToolSpec:
 class ToolPolicy:
     """What a scenario says of one tool of a server. Empty means: as the server has it.
 
-    `direct_response` is a format string shown to the user in place of the assistant's next message.
-    `is_end_turn` ends the conversation once the tool was called.
+    `direct_response` is a format string: filled from the tool's result, it is shown to the user as a message of the
+    assistant (`direct_text`), and the policy goes on from there.
+    `is_end_turn` ends the conversation: the tool is not run, and neither are other calls of the same turn.
     """
 
     name: str
@@ -38,6 +43,20 @@ class ToolPolicy:
     override_arg_description: dict[str, str] = field(default_factory=dict)
     direct_response: str = ""
     is_end_turn: bool = False
+
+    def direct_text(self, result: str) -> str:
+        """`direct_response` with the fields of `result`, which must be a JSON object.
+
+        Raises:
+            ValueError: `result` is something else, or lacks what the format names.
+        """
+        fields = json.loads(result)
+        if not isinstance(fields, dict):
+            raise ValueError(f"{result[:80]!r} is not a JSON object")
+        try:
+            return self.direct_response.format(**fields)
+        except (LookupError, AttributeError, TypeError) as error:
+            raise ValueError(f"cannot fill {self.direct_response[:80]!r}: {type(error).__name__} {error}") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +107,7 @@ class Task:
 
     Attributes:
         uid: ``file.py:test_name``.
-        domain: value of the tag ``domain:NAME``, otherwise the file's stem.
+        domain: value of the tag ``domain:NAME``, otherwise the name of the file's subfolder, otherwise the file's stem.
         system: system message: agent instructions, then the scenario's and the test's bot instructions.
         query: the first user message. user_context: what the simulated user knows.
         bot_instructions: the test's own, which end `system`; kept apart because only they are filled by `filled`.
@@ -98,7 +117,7 @@ class Task:
         history: earlier messages in chat form (tool call arguments are objects); their calls are replayed on the
             world before the query, except built-in tools' and those marked ``error``, which failed at the time.
         format_query: `filled` has work to do.
-        end_turn_tools: names of tools (server or built-in) after which the conversation ends.
+        end_turn_tools: names of tools (server or built-in) whose call ends the conversation.
     """
 
     uid: str

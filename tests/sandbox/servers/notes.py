@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Annotated
 
-from mcp_server_class import Server
+from mcp_server_class import ProtocolError, Server
 from pydantic import Field
 
 mcp = Server("notes")
@@ -57,6 +57,12 @@ def draw() -> str:
 def fail() -> str:
     """Raise."""
     raise ValueError("no such note")
+
+
+@mcp.tool()
+def refuse() -> str:
+    """Answer with an error of the protocol instead of a result."""
+    raise ProtocolError(-32602, "not with these arguments")
 
 
 @mcp.tool()

@@ -53,13 +53,12 @@ class TestContext(Record):
 
 def from_evidence(evidence: dict[str, Any]) -> TestContext:
     """The context of an `Evidence` that crossed as JSON."""
-    direct = evidence["tool_direct_responses"]
     return TestContext(
         response=evidence["response"],
-        tool_direct_responses=direct,
+        tool_direct_responses=evidence["tool_direct_responses"],
         effects=evidence["effects"],
         tool_calls=[_call(call) for call in evidence["tool_calls"]],
-        messages=from_chat(evidence["messages"], direct),
+        messages=from_chat(evidence["messages"]),
         init_result=evidence["init_result"],
         session_id=evidence["session_id"],
         metadata=evidence["metadata"],

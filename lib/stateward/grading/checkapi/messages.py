@@ -70,12 +70,11 @@ class Conversation(Record):
     metadata: dict[str, Any] = field(default_factory=dict)
 
 
-def from_chat(messages: Iterable[dict[str, Any]], direct_responses: Iterable[str] = ()) -> list[Message]:
+def from_chat(messages: Iterable[dict[str, Any]]) -> list[Message]:
     """Chat messages as test code sees them: one chat message may become reasoning, text and calls.
 
-    An assistant text that is one of `direct_responses` is tagged ``direct``.
+    A message that says ``direct`` is what a tool showed to the user.
     """
-    direct = set(direct_responses)
     out: list[Message] = []
     for message in messages:
         role, content = message["role"], message.get("content") or ""
@@ -86,7 +85,7 @@ def from_chat(messages: Iterable[dict[str, Any]], direct_responses: Iterable[str
             out.append(Text(role=role, content=message["reasoning_content"], metadata={"tag": "think"}))
         if content or not message.get("tool_calls"):
             metadata: dict[str, Any] = {}
-            if role == "assistant" and content in direct:
+            if message.get("direct"):
                 metadata["tag"] = "direct"
             elif role == "assistant" and content.rstrip().endswith("<DONE>"):
                 metadata["is_done"] = True

@@ -11,6 +11,7 @@ from typing import Any
 from stateward.config import EndpointConfig
 from stateward.errors import SystemFault, UserError
 from stateward.outcome import Usage
+from stateward.policy.arguments import read_arguments
 from stateward.policy.samplers.http import Retry, open_client, post_json
 from stateward.policy.turn import Sample, ToolCall, Turn
 
@@ -107,13 +108,9 @@ def _turn(message: dict[str, Any], finish: str) -> Turn:
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
         name, raw = function.get("name") or "", function.get("arguments") or "{}"
-        try:
-            value = json.loads(raw) if isinstance(raw, str) else raw
-            error = "" if isinstance(value, dict) else f"the arguments of {name} must be an object, got {raw!r}"
-        except json.JSONDecodeError as bad:
-            value, error = {}, f"the arguments of {name} are not valid JSON: {bad}"
+        value, error = read_arguments(name, raw if isinstance(raw, str) else json.dumps(raw))
         problems["bad_arguments"] += bool(error)
-        calls.append(ToolCall(id=call.get("id") or "", name=name, arguments={} if error else value, error=error))
+        calls.append(ToolCall(id=call.get("id") or "", name=name, arguments=value, error=error))
     problems["truncated"] += finish == "length"
     return Turn(
         reasoning=message.get("reasoning_content") or message.get("reasoning") or "",
