@@ -82,7 +82,7 @@ def test_voids_and_repeats_were_paid_for_too(campaign: Any, make_episode: Any, t
 
 def test_training_and_probing_stand_apart(campaign: Any, make_episode: Any) -> None:
     campaign.add("base", [1], 1)
-    for name, folder in (("probe", "probe"), ("train", "train/episodes")):
+    for name, folder in (("probe", "probe"), ("train", "train")):
         Stage(campaign.run_dir, name).begin({"policy": {"model": "practice"}}, {})
         with Journal(campaign.run_dir / folder / "shards" / "0.jsonl") as journal:
             journal.append(make_episode("a.py:test_a", 0, "pass").to_json())
@@ -111,7 +111,10 @@ def test_gpu_hours_from_marks_when_there_is_no_accounting(tmp_path: Path) -> Non
     assert found.note.startswith("1 workers left no end")
     named = {"workers": [{**worker("1", 0, 3600), "gpu": "H100"}]}
     assert gpu_hours(named, listed, accounting=lambda jobs: {}).dollars == 24
-    assert gpu_hours({}, listed).source == "none"
+    unknown = gpu_hours({"starts": [worker("7", 0, None)]}, listed, accounting=lambda jobs: {})
+    assert unknown.source == "none"
+    assert math.isnan(unknown.hours), "nothing known is not nothing spent"
+    assert gpu_hours({"workers": [{"time": 0, "ended": 9, "gpus": 0}]}, listed).dollars == 0
 
 
 def test_gpu_hours_from_accounting_when_it_knows_every_job(tmp_path: Path, monkeypatch: Any) -> None:

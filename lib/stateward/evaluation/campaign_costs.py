@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stateward.evaluation.costs import Costs, PriceList, party_models, run_costs
 from stateward.evaluation.gpu_hours import GpuHours, gpu_hours
+from stateward.evaluation.plan import recorded_workers
 from stateward.evaluation.usage import token_totals
 from stateward.store import Stage, read_records
 
@@ -31,11 +32,10 @@ def campaign_costs(run_dir: Path, prices: PriceList) -> list[StageCost]:
         manifest = Stage(run_dir, name).manifest
         if not manifest:
             continue
-        # Training keeps its episodes in a stage directory of their own.
-        folder = run_dir / name / "episodes" if name.endswith("train") else run_dir / name
+        folder = run_dir / name
         attempts, successes = 0, 0
         tokens: dict[str, dict[str, int]] = {}
-        if folder.is_dir() and not name.endswith("merged"):
+        if (folder / "shards").is_dir() and not name.endswith("merged"):
             records = read_records(folder, columns_only=True)
             tokens = token_totals(records.columns, records.dropped)
             attempts = len(records) + len(records.dropped["uid"])
@@ -47,7 +47,7 @@ def campaign_costs(run_dir: Path, prices: PriceList) -> list[StageCost]:
                 name=name,
                 attempts=attempts,
                 tokens=run_costs(tokens, models, prices, successes=successes, reliable=0),
-                gpu=gpu_hours(manifest, prices),
+                gpu=gpu_hours({**manifest, "workers": recorded_workers(folder)}, prices),
             )
         )
     return out

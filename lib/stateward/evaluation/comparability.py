@@ -7,6 +7,7 @@ run does not state counts as different: nobody can say that it was equal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from stateward.evaluation.plan import Plan
 from stateward.outcome import fingerprint
 
 UNKNOWN = "not stated"
+_GROUPS = ("server", "versions")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,7 @@ class Difference:
     allowed: bool = False
 
     def sentence(self) -> str:
-        return f"{self.name}: {self.base} → {self.tuned}"
+        return f"{self.name}: {_short(self.base)} → {_short(self.tuned)}"
 
 
 def conditions(plan: Plan, prices: str) -> dict[str, Any]:
@@ -74,12 +76,22 @@ def require_comparable(base: Plan, tuned: Plan, found: list[Difference]) -> None
     refused = [d for d in found if not d.allowed]
     if refused:
         raise UserError(
-            f"runs {base.label} and {tuned.label} cannot be compared: " + "; ".join(d.sentence() for d in refused),
+            f"runs {base.label} and {tuned.label} cannot be compared: they differ in"
+            + "".join(f"\n  {d.sentence()}" for d in refused),
             "a difference in their figures could come from these conditions instead of from the policy",
             "evaluate both alike, or say which is meant: "
-            + " ".join(f"--allow-difference {d.name}" for d in refused[:4])
-            + (" …" if len(refused) > 4 else ""),
+            + " ".join(f"--allow-difference {name}" for name in _grouped(refused)),
         )
+
+
+def _grouped(refused: list[Difference]) -> list[str]:
+    """The names to allow; of serving and versions the whole group, as one seldom differs alone."""
+    return list(dict.fromkeys(d.name.partition(".")[0] if d.name.split(".")[0] in _GROUPS else d.name for d in refused))
+
+
+def _short(value: Any) -> str:
+    """A commit is known by its first digits."""
+    return re.sub(r"\b([0-9a-f]{12})[0-9a-f]{28}\b", r"\1", str(value))
 
 
 def _covers(wanted: str, name: str) -> bool:

@@ -18,7 +18,10 @@ Accounting = Callable[[list[str]], dict[str, tuple[float, int]]]
 
 @dataclass(frozen=True, kw_only=True)
 class GpuHours:
-    """`hours` and their price in `dollars` (NaN without a price). `source`: accounting, marks, or none."""
+    """`hours` and their price in `dollars` (NaN without a price).
+
+    `source`: ``accounting``, ``marks``, or ``none``, in which case nothing is known and both are NaN.
+    """
 
     hours: float
     dollars: float
@@ -35,6 +38,8 @@ def gpu_hours(manifest: dict[str, Any], prices: PriceList, accounting: Accountin
     names = {str(m["gpu"]) for m in marks if m.get("gpu")}
     if jobs and found.keys() >= set(jobs):
         return _priced(sum(seconds * gpus for seconds, gpus in found.values()) / 3600, "accounting", "", names, prices)
+    if not manifest.get("workers"):
+        return GpuHours(hours=math.nan, dollars=math.nan, source="none", note="no worker left a mark")
     seconds = 0.0
     open_ends = 0
     end_of_stage = manifest.get("finished")
@@ -46,7 +51,7 @@ def gpu_hours(manifest: dict[str, Any], prices: PriceList, accounting: Accountin
         if gpus and "ended" not in worker:
             open_ends += 1
     note = f"{open_ends} workers left no end; counted to the end of the stage" if open_ends else ""
-    return _priced(seconds / 3600, "marks" if seconds else "none", note, names, prices)
+    return _priced(seconds / 3600, "marks", note, names, prices)
 
 
 def sacct(jobs: list[str]) -> dict[str, tuple[float, int]]:

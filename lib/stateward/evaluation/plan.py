@@ -79,12 +79,13 @@ def plan_of_stage(stage_dir: Path) -> Plan:
         trials=int(inputs["trials"]),
         policy=inputs["policy"],
         settings=settings,
-        facts=_facts(manifest, _workers(stage_dir)),
+        facts=_facts(manifest, recorded_workers(stage_dir)),
         model=model,
     )
 
 
-def _workers(stage_dir: Path) -> list[dict[str, Any]]:
+def recorded_workers(stage_dir: Path) -> list[dict[str, Any]]:
+    """What the processes of a stage noted of themselves, also before the stage is done."""
     return [json.loads(p.read_text(encoding="utf-8")) for p in sorted((stage_dir / "workers").glob("*.json"))]
 
 

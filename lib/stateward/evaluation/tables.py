@@ -212,8 +212,10 @@ def costs_table(stages: Sequence[StageCost]) -> TextTable:
     rows = []
     for s in stages:
         tokens = "no price" if s.tokens.unpriced else dollars(s.tokens.total)
-        gpu = "no price" if s.gpu.dollars != s.gpu.dollars else dollars(s.gpu.dollars)
-        rows.append([s.name, f"{s.attempts:,}", tokens, f"{s.gpu.hours:,.1f}", gpu])
+        known = s.gpu.hours == s.gpu.hours
+        hours = f"{s.gpu.hours:,.1f}" if known else "–"
+        gpu = "–" if not known else "no price" if s.gpu.dollars != s.gpu.dollars else dollars(s.gpu.dollars)
+        rows.append([s.name, f"{s.attempts:,}", tokens, hours, gpu])
     return TextTable(title="Campaign costs", header=["stage", "episodes", "tokens", "GPU-hours", "GPUs"], rows=rows)
 
 

@@ -65,6 +65,8 @@ def train(
             print(f"train: the longest of {len(pool)} prompts has {longest} tokens", flush=True)
             write_plan(plan, policy_id, pool, start=len(stage.manifest["starts"]))
             with ExitStack() as stack:
+                devices = plan.layout.world_size if config.train.device == "cuda" else 0
+                stack.enter_context(stage.record_worker(gpus=devices))  # GPU hours, where no accounting knows them
                 drive(plan, ray_node or stack.enter_context(local_ray(plan)))
         checkpoint = _finished(plan, target)
         _seal_episodes(paths)
