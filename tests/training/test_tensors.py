@@ -65,6 +65,49 @@ def test_what_is_wrong_is_named(tmp_path: Path, merged: dict[str, Any], text: st
         tensors.compare(save(tmp_path / "base", base()), save(tmp_path / "merged", merged))
 
 
+def shards_swapped(weight: Any) -> Any:
+    return torch.cat(list(weight.chunk(2))[::-1])
+
+
+def one_shard_twice(weight: Any) -> Any:
+    return torch.cat([weight.chunk(2)[0]] * 2)
+
+
+def replica_added(weight: Any) -> Any:
+    return weight + weight
+
+
+@pytest.mark.parametrize("corrupt", [shards_swapped, one_shard_twice, replica_added, torch.zeros_like])
+def test_a_tensor_that_was_put_together_wrongly_moved_too_far(tmp_path: Path, corrupt: Any) -> None:
+    """Right names, shapes and dtypes, all finite: only the values tell."""
+    new = {name: weight + 1e-3 for name, weight in base().items()}
+    reach = tensors.adam_reach(1e-4, 0.0, 10)
+    folder = save(tmp_path / "base", base())
+    assert tensors.compare(folder, save(tmp_path / "right", new), reach).changed == 3
+    new["layer.2.weight"] = corrupt(new["layer.2.weight"])
+    merged = save(tmp_path / "wrong", new)
+    assert tensors.compare(folder, merged).changed == 3
+    with pytest.raises(SystemFault, match=r"layer\.2\.weight: .* further than the optimizer can move them"):
+        tensors.compare(folder, merged, reach)
+
+
+@pytest.mark.parametrize("sparse", [1, 3, 20])
+@pytest.mark.parametrize("decay", [0.0, 0.1])
+def test_adam_stays_within_its_reach(sparse: int, decay: float) -> None:
+    """With gradients that are large and rare, which move a weight furthest."""
+    steps, rate = 20, 1e-2
+    old = torch.randn(200, dtype=torch.bfloat16)
+    weight = old.float().requires_grad_()
+    optimizer = torch.optim.AdamW([weight], lr=rate, betas=(0.9, 0.999), weight_decay=decay)
+    for step in range(1, steps + 1):
+        weight.grad = torch.randn(200).abs() * (10.0**step if step % sparse == 0 else 0.0)
+        optimizer.step()
+    new = weight.detach().bfloat16().float()
+    reach = tensors.adam_reach(rate, decay, steps)
+    limit = reach.absolute + reach.relative * torch.maximum(old.float().abs(), new.abs())
+    assert ((new - old.float()).abs() <= limit).all()
+
+
 def test_heads_that_training_never_saw_are_carried_over(tmp_path: Path) -> None:
     old = {**base(), "mtp.0.weight": torch.ones(2, dtype=torch.bfloat16)}
     folder, merged = save(tmp_path / "base", old), save(tmp_path / "merged", changed())

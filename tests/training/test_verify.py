@@ -47,15 +47,20 @@ def test_every_file_is_needed(tmp_path: Path, number: int) -> None:
     assert not verify.is_verified(folder)
 
 
-@pytest.mark.parametrize("keep", [0, 10, 500, -1])
-def test_a_cut_off_shard_is_noticed(tmp_path: Path, keep: int) -> None:
+@pytest.mark.parametrize("keep", [0, 1, 0.5, -1])
+@pytest.mark.parametrize("number", range(9))
+def test_every_file_that_was_cut_off_is_noticed(tmp_path: Path, number: int, keep: float) -> None:
     folder = write(tmp_path, 5)
-    victim = verify.shard_files(folder, 2)[1]
+    verify.mark_verified(folder, 2)
+    victim = verify.shard_files(folder, 2)[number]
     data = victim.read_bytes()
-    victim.write_bytes(data[:keep])
+    victim.write_bytes(data[: int(len(data) * keep) if keep == 0.5 else int(keep)])
     assert len(verify.problems(folder, 2)) == 1
+    assert str(victim.relative_to(folder)) in verify.problems(folder, 2)[0]
+    assert not verify.is_verified(folder), "the old mark must not count"
     with pytest.raises(SystemFault, match="not whole"):
         verify.mark_verified(folder, 2)
+    assert verify.prepare_resume(tmp_path, 2) == 0
 
 
 def test_a_flipped_byte_is_noticed_by_its_checksum(tmp_path: Path) -> None:
@@ -140,3 +145,31 @@ def test_order_is_by_number_not_by_name(tmp_path: Path) -> None:
     latest = verify.latest_verified(tmp_path)
     assert latest is not None
     assert verify.step_of(latest) == 100
+
+
+def test_the_command_says_what_stands_there_and_changes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert verify.main([str(tmp_path)]) == 1
+    assert "no checkpoint" in capsys.readouterr().out
+    root = tmp_path / "train" / "checkpoints"
+    for step in (5, 10):
+        verify.mark_verified(write(root, step), 2)
+    assert verify.main([str(tmp_path)]) == 0
+    half = write(root, 15)
+    damaged = verify.shard_files(root / "global_step_5", 2)[0]
+    data = bytearray(damaged.read_bytes())
+    data[200] ^= 1
+    damaged.write_bytes(data)
+    (root / "incomplete-global_step_15").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    capsys.readouterr()
+    assert verify.main([str(tmp_path), "--checksums"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "global_step_5: actor/model_world_size_2_rank_0.pt: damaged at archive/data/0",
+        "global_step_10: whole",
+        "global_step_15: it has no mark",
+        "incomplete-global_step_15: left by a killed save",
+    ]
+    assert sorted(tmp_path.rglob("*")) == before
+    assert half.is_dir()

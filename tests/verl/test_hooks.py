@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -199,6 +201,65 @@ def test_embeddings_are_frozen_where_that_is_asked_for(asked: bool, monkeypatch:
     assert trained == {"body.weight", "body.bias"} | (set() if asked else whole)
 
 
+@pytest.mark.parametrize("corrected", [False, True])
+def test_one_gloo_group_on_processor_cores(corrected: bool, tmp_path: Path) -> None:
+    """Verl's own backend string names the CPU twice on the practice platform, which torch refuses."""
+    code = (
+        "import sys\n"
+        "from stateward.training import verl_hooks\n"
+        "if sys.argv[1] == 'False':\n"
+        "    verl_hooks.HOOKS = tuple(h for h in verl_hooks.HOOKS if h.name != 'one_gloo')\n"
+        "import torch.distributed\n"
+        "from verl.utils.distributed import initialize_global_process_group_ray\n"
+        "initialize_global_process_group_ray(timeout_second=60)\n"
+        "total = torch.ones(2)\n"
+        "torch.distributed.all_reduce(total)\n"
+        "assert total.tolist() == [1.0, 1.0]\n"
+    )
+    env = {"RANK": "0", "WORLD_SIZE": "1", "DIST_INIT_METHOD": f"file://{tmp_path}/meeting", "GLOO_SOCKET_IFNAME": "lo"}
+    done = in_a_worker(code, str(corrected), **env)
+    assert (done.returncode == 0) == corrected, done.stderr[-2000:]
+    if not corrected:
+        assert "cpu:gloo,cpu:gloo" in done.stderr
+
+
+def test_positions_are_one_dimensional_and_nothing_is_processed_again_whatever_the_model_sees(engine: Any) -> None:
+    """Verl's worker would ask the processor of a model that can see for three-dimensional positions."""
+    from stateward.training.manager import EpisodeWorker, VerlWorker
+
+    class Seeing:
+        """A processor: Verl knows one by its image processor."""
+
+        image_processor = object()
+
+        def __call__(self, **_: Any) -> Any:
+            raise AssertionError("the text went through the processor")
+
+        def get_rope_index(self, input_ids: Any, **_: Any) -> Any:
+            return torch.zeros(3, *input_ids.shape, dtype=torch.int64), None
+
+    worker = object.__new__(EpisodeWorker)
+    worker.processor, worker.tokenizer = Seeing(), None
+    ids, mask = torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.int64)
+    assert worker._compute_position_ids(ids, mask, {}).tolist() == [[0, 1, 2]]
+    assert worker._compute_multi_modal_inputs(SimpleNamespace(multi_modal_data={}), ids) == {}
+    plain = object.__new__(VerlWorker)
+    plain.processor, plain.tokenizer = worker.processor, None
+    assert plain._compute_position_ids(ids, mask, {}).dim() == 3, "Verl has changed: the correction is not needed"
+
+
+def in_a_worker(code: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """`code` in a process with the environment of a run on processor cores."""
+    env = {
+        **os.environ,
+        "VERL_PLATFORM": "cpu",
+        "VERL_ENGINE_DEVICE": "cuda",
+        "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
+        **more,
+    }
+    return subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True)
+
+
 def test_hooks_are_in_place_in_a_fresh_process() -> None:
     code = (
         "import verl, verl.workers.engine.fsdp.transformer_impl, verl.utils.experimental.torch_functional\n"
@@ -208,13 +269,5 @@ def test_hooks_are_in_place_in_a_fresh_process() -> None:
         "assert h.report() == ''\n"
         "h._applied.discard('one_gloo'); assert 'one_gloo' in h.report()\n"
     )
-    import os
-
-    env = {
-        **os.environ,
-        "VERL_PLATFORM": "cpu",
-        "VERL_ENGINE_DEVICE": "cuda",
-        "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
-    }
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    done = in_a_worker(code)
     assert done.returncode == 0, done.stderr[-2000:]

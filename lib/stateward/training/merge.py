@@ -70,7 +70,7 @@ def merge(config: Config, run_dir: Path | str, *, model: Path) -> Path:
         if (model / name).is_file():
             shutil.copyfile(model / name, work / name)
     carried = tensors.carry_over(model, work)
-    comparison = tensors.compare(model, work)
+    comparison = tensors.compare(model, work, _reach(config))
     sample = generate_one(work)
     for old in stage.path.glob("*.safetensors*"):
         old.unlink()
@@ -79,6 +79,14 @@ def merge(config: Config, run_dir: Path | str, *, model: Path) -> Path:
     work.rmdir()
     stage.done(step=verify.step_of(checkpoint), tensors=asdict(comparison), carried_over=carried, generated=sample)
     return stage.path
+
+
+def _reach(config: Config) -> tensors.Reach:
+    """An adapter's product and an optimizer that was set otherwise have no such bound."""
+    train = config.train
+    if train.lora_rank or any(".optim." in key for key in train.verl):
+        return tensors.Reach()
+    return tensors.adam_reach(train.learning_rate, train.weight_decay, train.steps)
 
 
 def _trained(config: Config, paths: TrainPaths) -> Path:

@@ -1,8 +1,11 @@
-"""A merged checkpoint against its base, tensor by tensor: names, shapes, dtypes, finite, changed at all."""
+"""A merged checkpoint against its base, tensor by tensor: names, shapes, dtypes, finite, changed at all and not further
+than the optimizer can have moved it.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +18,26 @@ from stateward.errors import SystemFault, UserError
 UNTRAINED = ("mtp.",)
 _INDEX = "model.safetensors.index.json"
 _CARRIED = "model-carried-over.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reach:
+    """How far training can have moved a weight w: `absolute` + `relative` · |w|."""
+
+    absolute: float = math.inf
+    relative: float = 0.0
+
+
+def adam_reach(learning_rate: float, weight_decay: float, steps: int) -> Reach:
+    """Of AdamW with betas 0.9 and 0.999 from a bf16 base to a bf16 result, whatever the gradients were.
+
+    By Cauchy and Schwarz, |m| / √v is at most (1 - b1) / √(1 - b2) / √(1 - b1² / b2) = 7.28, and the bias corrections
+    only lower it (Kingma and Ba 2015, section 2.1, bounds the sparse case). Decay takes the learning rate times
+    `weight_decay` of |w| a step (Loshchilov and Hutter 2019), rounding to bf16 at most 2^-9 of it.
+    """
+    b1, b2 = 0.9, 0.999
+    ratio = (1 - b1) / math.sqrt(1 - b2) / math.sqrt(1 - b1 * b1 / b2)
+    return Reach(absolute=ratio * learning_rate * steps, relative=learning_rate * weight_decay * steps + 2**-8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +87,17 @@ def carry_over(base: Path, merged: Path) -> list[str]:
     return names
 
 
-def compare(base: Path, merged: Path) -> Comparison:
+def compare(base: Path, merged: Path, reach: Reach | None = None) -> Comparison:
     """Compare every tensor of `merged` with the one of the same name in `base`; one pair in memory at a time.
 
+    A tensor that was put together wrongly (shards in another order, one shard twice, a replica added to itself) has the
+    right shape and finite values; it shows in weights that moved beyond `reach`.
+
     Raises:
-        SystemFault: a name is missing or new, a shape or dtype differs, a value is not finite, or nothing changed.
+        SystemFault: a name is missing or new, a shape or dtype differs, a value is not finite, a weight moved too far,
+            or nothing changed.
     """
+    reach = reach or Reach()
     import torch
 
     ours, theirs = weight_files(merged), weight_files(base)
@@ -93,7 +121,15 @@ def compare(base: Path, merged: Path) -> Comparison:
             (carried if name.startswith(UNTRAINED) else unchanged).append(name)
             continue
         changed += 1
-        difference = (new.float() - old.float()).abs().max().item()
+        moved = (new.float() - old.float()).abs()
+        beyond = moved > reach.absolute + reach.relative * torch.maximum(old.float().abs(), new.float().abs())
+        if beyond.any():
+            wrong.append(
+                f"{name}: {int(beyond.sum())} of {new.numel()} weights moved by up to {moved.max().item():.3g}, "
+                f"further than the optimizer can move them ({reach.absolute:.3g})"
+            )
+            continue
+        difference = moved.max().item()
         if difference > largest:
             largest, largest_in = difference, name
     if wrong:

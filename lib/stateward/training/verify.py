@@ -2,20 +2,26 @@
 
 A checkpoint counts once it was read back and marked (`VERIFIED`, written last). Resuming looks at marked ones only, and
 an older one goes only when a newer one is marked; what a killed save left behind is never resumed from.
+
+``python -m stateward.training.verify RUN_DIR`` says what stands there, and changes nothing.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
 import shutil
+import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from stateward.errors import SystemFault
 from stateward.store.stage import write_json
+from stateward.training.paths import TrainPaths
 
 MARK = "VERIFIED"
 POINTER = "latest_checkpointed_iteration.txt"
@@ -154,3 +160,35 @@ def _mark(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return mark
+
+
+def report(root: Path, *, checksums: bool) -> tuple[list[str], bool]:
+    """One line a checkpoint in `root`, and whether the newest of all is whole and marked."""
+    lines = []
+    sound = False
+    for folder in checkpoint_folders(root):
+        mark = _mark(folder)
+        found = problems(folder, mark["world_size"], checksums=checksums) if mark else ["it has no mark"]
+        if not found and not is_verified(folder):
+            found = ["a file is not as long as it was when it was read back"]
+        sound = not found
+        lines.append(f"{folder.name}: {'; '.join(found) or 'whole'}")
+    lines += [f"{folder.name}: left by a killed save" for folder in sorted(root.glob("incomplete-*"))]
+    return lines, sound
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description="Look at a training run's checkpoints. Status 1: the newest is not whole."
+    )
+    parser.add_argument("run_dir", metavar="RUN_DIR")
+    parser.add_argument("--checksums", action="store_true", help="read every byte and compare it with its checksum")
+    args = parser.parse_args(argv)
+    root = TrainPaths.of(args.run_dir).checkpoints
+    lines, sound = report(root, checksums=args.checksums)
+    print("\n".join(lines) or f"there is no checkpoint in {root}")
+    return 0 if sound else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
