@@ -15,6 +15,7 @@ from stateward.training import checks
 from stateward.training.dataset import check_pool, read_tasks, write_dataset, write_tasks
 from stateward.training.layout import resolve_layout
 from stateward.training.memory import ModelSize, budgets, check_budgets, model_size
+from stateward.training.plan import plan_training
 
 ROOT = Path(__file__).parents[2]
 
@@ -134,6 +135,14 @@ def test_the_published_run_fits_three_nodes_and_says_how() -> None:
     assert disk.total == 3 * 12 * 27e9
     assert sampling.total < 80e9
     assert "4.5 GB  weights, fp32 shard" in "\n".join(update.lines())
+
+
+def test_a_dry_run_counts_the_memory_where_the_weights_are(tmp_path: Path) -> None:
+    plan = plan_training(full(), tmp_path, checkpoint(tmp_path / "m"))
+    text = "\n".join(plan.lines())
+    assert "# device while updating: " in text
+    assert "GB  Adam, fp32 shard  (8 T / W)" in text
+    assert "not counted" in "\n".join(plan_training(full(), tmp_path, tmp_path / "none").lines())
 
 
 def test_one_node_of_eighty_gigabytes_is_too_small_for_it_and_every_term_is_shown() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ import pytest
 from stateward.config import Config, load_config
 from stateward.errors import UserError
 from stateward.training.overrides import Override, verl_overrides
-from stateward.training.plan import plan_training
+from stateward.training.plan import plan_training, worker_environment
 
+PATH = os.environ["PATH"]
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 GOLDEN_CONFIGS = ["q38_full", "q36_27b_lora", "q35_9b_lora"]
@@ -144,6 +146,19 @@ def test_dry_run_imports_nothing_heavy() -> None:
     assert "24" in done.stdout
     assert "actor_rollout_ref.rollout.tensor_model_parallel_size=4" in done.stdout
     assert verl_overrides.__doc__
+
+
+def test_what_a_dry_run_prints_is_bash_that_gives_verl_these_very_arguments() -> None:
+    config = config_of("q38_full", "name=a name; with $signs")
+    plan = plan_training(config, "/a b/run", Path("/models/it's"))
+    *before, launch = plan.lines()
+    script = [*before, launch.replace("python -m verl", "printf '%s\\n' python -m verl"), "env"]
+    done = subprocess.run(["bash", "-eu"], input="\n".join(script), capture_output=True, text=True, env={"PATH": PATH})
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout.splitlines()
+    assert printed[: len(plan.command())] == plan.command()
+    for name, value in worker_environment(config, plan.paths).items():
+        assert f"{name}={value}" in printed
 
 
 def write_golden() -> None:

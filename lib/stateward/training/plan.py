@@ -8,6 +8,7 @@ from pathlib import Path
 
 from stateward.config import Config
 from stateward.training.layout import Layout, resolve_layout
+from stateward.training.memory import budgets, model_size
 from stateward.training.overrides import Override, verl_overrides
 from stateward.training.paths import TrainPaths
 from stateward.training.stacks import LOGS
@@ -26,19 +27,32 @@ class TrainPlan:
 
     def command(self) -> list[str]:
         """The driver's overrides as the command line of Verl's own launcher."""
-        return ["python", "-m", "verl.trainer.main_ppo", *(override.render() for override in self.overrides)]
+        return [*_LAUNCHER, *(override.render() for override in self.overrides)]
 
     def lines(self) -> list[str]:
-        """What `--dry-run` prints: the layout, the environment, and every override with its reason."""
+        """What `--dry-run` prints: layout and memory, then environment and Verl's command as bash that can be run."""
         environment = worker_environment(self.config, self.paths)
         return [
-            *self.layout.describe(),
-            "environment of every process:",
-            *(f"  {name}={value}" for name, value in environment.items()),
-            "Verl:",
-            "  python -m verl.trainer.main_ppo \\",
-            *(f"    {shlex.quote(line.render())} \\  # {line.reason}" for line in self.overrides),
+            *(f"# {line}" for line in [*self.layout.describe(), *self._memory()]),
+            "",
+            "# environment of every process",
+            *(f"export {name}={shlex.quote(value)}" for name, value in environment.items()),
+            "",
+            "overrides=(",
+            *(f"  {shlex.quote(line.render())}  # {line.reason}" for line in self.overrides),
+            ")",
+            f'{shlex.join(_LAUNCHER)} "${{overrides[@]}}"',
         ]
+
+    def _memory(self) -> list[str]:
+        """The budgets, whether they fit or not; the headers of the weights are enough for it."""
+        if not any(self.model.glob("*.safetensors")):
+            return [f"memory: not counted, there are no weights in {self.model}"]
+        found = budgets(self.config, self.layout, model_size(self.model))
+        return [line for budget in found for line in budget.lines()]
+
+
+_LAUNCHER = ("python", "-m", "verl.trainer.main_ppo")
 
 
 def plan_training(config: Config, run_dir: Path | str, model: Path) -> TrainPlan:
