@@ -1,6 +1,6 @@
 """Drives a gateway with OpenEnv's own client and prints what it saw: openenv_client.py URL CALLS_JSON.
 
-Runs under an interpreter that has the package `openenv` and nothing of stateward.
+Uses the package `openenv` and nothing of stateward.
 """
 
 import asyncio

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import os
 import re
 import signal
 import subprocess
@@ -17,26 +15,17 @@ import pytest
 import yaml
 
 HERE = Path(__file__).parent
-LIB = HERE.parents[1] / "lib"
-DATASET = LIB / "stateward" / "practice" / "dataset"
+DATASET = HERE.parents[1] / "lib" / "stateward" / "practice" / "dataset"
 UID = "orders_refund.py:test_refund_small_clock"
 
-#: openenv's requirements exclude the training stack's, so it may live in an environment of its own.
-PYTHON = sys.executable if importlib.util.find_spec("openenv") else os.environ.get("STATEWARD_OPENENV_PYTHON", "")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not PYTHON,
-        reason="openenv is not installed here, and STATEWARD_OPENENV_PYTHON does not name a Python that has it",
-    ),
-]
+pytest.importorskip("openenv")
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def gateway() -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    command = [PYTHON, "-m", "stateward.sandbox.serve", str(DATASET / "orders_train.yaml"), "--port", "0"]
-    env = {**os.environ, "PYTHONPATH": str(LIB)}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as process:
+    command = [sys.executable, "-m", "stateward.sandbox.serve", str(DATASET / "orders_train.yaml"), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         line = process.stdout.readline()
         found = re.search(r"on (http://\S+)", line)
@@ -50,7 +39,7 @@ def gateway() -> Iterator[tuple[str, subprocess.Popen[str]]]:
 def seen(gateway: tuple[str, subprocess.Popen[str]]) -> dict[str, Any]:
     golden = yaml.safe_load((HERE.parent / "practice" / "golden" / "orders.yaml").read_text())[UID]
     calls = [[name, arguments] for step in golden for name, arguments in step.items() if name != "say"]
-    command = [PYTHON, str(HERE / "openenv_client.py"), gateway[0], UID, json.dumps(calls)]
+    command = [sys.executable, str(HERE / "openenv_client.py"), gateway[0], UID, json.dumps(calls)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert result.returncode == 0, result.stderr
     answer: dict[str, Any] = json.loads(result.stdout)

@@ -96,6 +96,12 @@ def big(size: int) -> str:
 
 
 @mcp.tool()
+def echo(value: dict) -> dict:
+    """The value itself."""
+    return value
+
+
+@mcp.tool()
 def bomb() -> str:
     """Fork for ever."""
     while True:
