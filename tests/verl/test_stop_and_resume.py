@@ -199,9 +199,12 @@ def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path)
     assert not ours(lambda process: True), "processes are left over"
 
     for stop in STOPS:
-        with stop.of(stopped) as killed, pytest.raises(SystemFault) as caught:
-            call(model, stopped)
+        with stop.of(stopped) as killed:
+            with pytest.raises(SystemFault) as caught:
+                call(model, stopped)
+            held = (stopped / "train" / "plan" / f"hold-{stop.step}").exists()
         assert killed, f"the run ended before it was killed: {caught.value}"
+        assert held is not stop.saving, "the run did not notice before the episodes of its step were over"
         assert caught.value.kind == "training"
         assert not ours(lambda process: True), "processes are left over"
         assert verify.prepare_resume(stopped / "train" / "checkpoints", 1) == stop.step - 1

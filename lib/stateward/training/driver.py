@@ -98,7 +98,8 @@ def opened(
         trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
         trainer.init()
         client = trainer.get_llm_client()
-        manager = EpisodeManager(hosts, config, adapt(client) if adapt else client)
+        watched = [*trainer.actor_rollout_wg.workers, *client.servers.values()]
+        manager = EpisodeManager(hosts, config, adapt(client) if adapt else client, watched)
         yield trainer, manager
     finally:
         if manager is not None:

@@ -7,6 +7,7 @@ for ever. Here every group is one call with a result: finished groups come back 
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ class GroupOrder:
     first_index: int
 
 
+_PING_SECONDS = 5.0
 #: The class below Ray's decorator; Verl offers only the decorated one.
 VerlWorker: Any = AgentLoopWorkerTQ.__ray_metadata__.modified_class
 
@@ -90,10 +92,16 @@ class EpisodeManager:
     """Hands groups to the least busy host and takes them back as they finish.
 
     Verl's trainer only ever passes it on; the collector is who uses it.
+
+    Args:
+        watched: actors that do nothing for the driver while episodes run, trainer processes above all. One that died is
+            noticed at once, not at the end of the step's episodes, which may take an hour.
     """
 
-    def __init__(self, hosts: list[Any], config: Any, engines: EngineClient) -> None:
-        self.hosts = hosts
+    def __init__(self, hosts: list[Any], config: Any, engines: EngineClient, watched: list[Any]) -> None:
+        self.hosts, self._watched = hosts, watched
+        self._pings: list[Any] = []
+        self._pinged = time.monotonic()
         self._running: dict[Any, tuple[GroupOrder, int]] = {}
         # No teachers, no reward workers.
         ray.get([host.start.remote(config, engines, None, []) for host in hosts])
@@ -113,12 +121,27 @@ class EpisodeManager:
         """The next group to finish.
 
         Raises:
-            ray.exceptions.RayError: a host died, or its group raised something that is no fault of an episode.
+            ray.exceptions.RayError: a host or a watched actor died, or a group raised something that is no fault of an
+                episode.
         """
-        done, _ = ray.wait(list(self._running), num_returns=1)
+        done: list[Any] = []
+        while not done:
+            self._ping()
+            done, _ = ray.wait(list(self._running), num_returns=1, timeout=_PING_SECONDS)
         self._running.pop(done[0])
         report: GroupReport = ray.get(done[0])
         return report
+
+    def _ping(self) -> None:
+        """Ask every watched actor for a sign of life now and then; an answer may take as long as it likes."""
+        if time.monotonic() - self._pinged < _PING_SECONDS:
+            return
+        self._pinged = time.monotonic()
+        if self._pings:
+            answered, self._pings = ray.wait(self._pings, num_returns=len(self._pings), timeout=0)
+            ray.get(answered)
+        if not self._pings:
+            self._pings = [actor.__ray_ready__.remote() for actor in self._watched]
 
     @property
     def running(self) -> list[GroupOrder]:
