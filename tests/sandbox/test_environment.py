@@ -14,23 +14,22 @@ from stateward.grading import Grader
 from stateward.sandbox import Sandbox
 from stateward.tasks.task import Check, Task, ToolPolicy, ToolSpec
 
-pytest.importorskip("openenv")
 pytestmark = pytest.mark.slow
-
-from stateward.sandbox.openenv_environment import WorldAction, WorldEnvironment
+openenv_environment = pytest.importorskip("stateward.sandbox.openenv_environment", reason="openenv is not installed")
+WorldAction = openenv_environment.WorldAction
 
 
 @asynccontextmanager
 async def session(task: Task, check: str) -> AsyncIterator[Any]:
     task = replace(task, check=Check(file="f.py", function="test", source=f"def test(x):\n    {check}\n"))
     async with Sandbox() as sandbox, Grader() as grader:
-        environment = WorldEnvironment([task], sandbox, grader, asyncio.get_running_loop())
+        environment = openenv_environment.WorldEnvironment([task], sandbox, grader, asyncio.get_running_loop())
         first = await environment.reset_async()
         yield environment, first
         await asyncio.to_thread(environment.close)
 
 
-def call(tool: str, **arguments: Any) -> WorldAction:
+def call(tool: str, **arguments: Any) -> Any:
     return WorldAction(kind="call", tool=tool, arguments=arguments)
 
 

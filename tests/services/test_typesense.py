@@ -130,6 +130,36 @@ async def test_the_library_searches_it_and_leaves_no_collection(server: Typesens
     assert server.collections() == []
 
 
+@typesense
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_a_sandbox_whose_process_is_killed_leaves_no_collection(server: TypesenseServer, how: signal.Signals) -> None:
+    code = f"""
+        import asyncio, sys
+        from dataclasses import replace
+        from pathlib import Path
+        from stateward.sandbox import Sandbox
+        from stateward.tasks import load_tasks
+        (task,) = load_tasks(Path({str(PRACTICE)!r}), ["library_loans.py:test_renew_the_salt_road"])
+        env = {server.environment("job2_")!r}
+        task = replace(task, servers=tuple(replace(spec, env={{**spec.env, **env}}) for spec in task.servers))
+        async def main():
+            async with Sandbox() as sandbox, await sandbox.open(task):
+                print("open", flush=True)
+                await asyncio.Event().wait()
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "open\n"
+        assert [name.startswith("job2_") for name in server.collections()] == [True]
+        client.send_signal(how)
+    limit = time.monotonic() + 30
+    while server.collections():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     ("script", "cause"),
     [("echo cannot open the data directory; exit 3", "exited with status 3"), ("kill -9 $$", "was killed by SIGKILL")],
