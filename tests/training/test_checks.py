@@ -72,6 +72,29 @@ def test_a_checkpoint_without_a_template_is_refused(tmp_path: Path) -> None:
     checks.check_model_files(model)
 
 
+@pytest.mark.parametrize(
+    ("heads", "pairs", "override", "text"),
+    [
+        (24, 4, "train.ulysses=4", ""),
+        (24, 4, "train.ulysses=8", ""),  # eight devices share four pairs of keys and values
+        (24, 6, "train.ulysses=4", "train.ulysses=4 does not divide"),
+        (20, 4, "train.ulysses=8", "20 heads and 4 pairs"),
+        (18, 2, "train.rollout_tensor_parallel=4", "use one of 1, 2, 6, 18"),
+    ],
+)
+def test_attention_heads_are_divided(tmp_path: Path, heads: int, pairs: int, override: str, text: str) -> None:
+    inner = {"num_attention_heads": heads, "num_key_value_heads": pairs}
+    (tmp_path / "config.json").write_text(json.dumps({"text_config": inner}))
+    layout = resolve_layout(
+        full("train.ulysses=1", "train.rollout_tensor_parallel=1", "train.nodes=1", "train.groups_per_step=8", override)
+    )
+    if not text:
+        return checks.check_heads(tmp_path, layout)
+    with pytest.raises(UserError, match=text):
+        checks.check_heads(tmp_path, layout)
+    return None
+
+
 def test_the_guards_evidence_must_be_about_this_pool(tmp_path: Path) -> None:
     evidence = tmp_path / "contamination.json"
     with pytest.raises(UserError, match="not there"):

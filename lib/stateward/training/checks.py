@@ -63,6 +63,29 @@ def check_model_files(model: Path) -> None:
         )
 
 
+def check_heads(model: Path, layout: Layout) -> None:
+    """Attention heads can be divided as vLLM's tensor parallelism and Ulysses divide them.
+
+    Raises:
+        UserError: they cannot (vLLM 0.32, ``verify_with_parallel_config``; verl 0.9.1, ``apply_monkey_patch``).
+    """
+    config = json.loads((model / "config.json").read_text())
+    text = config.get("text_config", config)
+    heads = int(text["num_attention_heads"])
+    pairs = int(text.get("num_key_value_heads", heads))
+    for name, parts in (
+        ("train.rollout_tensor_parallel", layout.tensor_parallel),
+        ("train.ulysses", layout.sequence_parallel),
+    ):
+        if heads % parts or (pairs % parts and parts % pairs):
+            near = [n for n in range(1, heads + 1) if heads % n == 0 and (pairs % n == 0 or n % pairs == 0)]
+            raise UserError(
+                f"{name}={parts} does not divide the model's attention",
+                f"{model / 'config.json'} has {heads} heads and {pairs} pairs of keys and values",
+                f"use one of {', '.join(map(str, near))}",
+            )
+
+
 def check_disjoint(evidence: Path, pool: Sequence[Task]) -> None:
     """The contamination guard compared this very pool with the benchmark and found them disjoint.
 
