@@ -1,7 +1,7 @@
 # stateward on one machine. `make run` and `make test` set up what they need; nothing else has to be done first.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup system run test test-fast chaos lint type lock practice-policy slurm-up slurm-down clean
+.PHONY: help setup system run test test-fast chaos chaos-training lint type lock practice-policy slurm-up slurm-down clean
 
 # Python 3.11 or 3.12. The environment lies in the checkout; downloads are cached outside it.
 VENV ?= .venv
@@ -10,6 +10,9 @@ CONFIG ?= configs/practice.yaml
 RUN_DIR ?= runs/practice
 SEEDS ?= 1
 SLURM_DIR ?= runs/slurm
+ROUNDS ?= 40
+SEED ?= 1
+TALLY ?= runs/chaos-$(SEED).jsonl
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH
 
@@ -34,7 +37,10 @@ test: setup system lint type ## every test, with real engines where this machine
 test-fast: setup ## the unit tests, under two minutes
 	@$(PY) -m pytest -q -n 2 -m "not engines and not slurm and not apptainer and not typesense and not browser and not slow"
 
-chaos: setup ## kill real training again and again; a quarter of an hour and more
+chaos: setup system ## ROUNDS (40) of killing something at random under campaigns on a real Slurm; half an hour
+	@$(PY) tests/slurm/chaos/run.py --rounds $(ROUNDS) --seed $(SEED) --tally $(TALLY)
+
+chaos-training: setup ## kill real training again and again; a quarter of an hour and more
 	@$(PY) -m pytest -q -m chaos --timeout 7200 tests/verl
 
 lint: setup ## ruff

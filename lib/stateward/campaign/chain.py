@@ -7,10 +7,13 @@ error. Every dependent has ``kill-on-invalid-dep``, so a chain that broke does n
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,8 +23,9 @@ from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile, Role
-from stateward.cluster.scheduler import ACTIVE, queue, submit
+from stateward.cluster.scheduler import ACTIVE, DOCTOR, cancel, queue, submit
 from stateward.config import Config
+from stateward.errors import UserError
 from stateward.store.stage import write_json
 
 RUN_SHARD = "stateward.campaign.sampling:run_shard"
@@ -118,42 +122,70 @@ class Chain:
         ]
 
     def submit(self, links: Iterable[Link], plans: dict[str, SamplingPlan], shards: int) -> None:
-        """Submit every link that is neither done nor still queued. Ids are recorded after each one."""
-        record = self._record()
-        queued = {
-            job.job.split("_")[0].split("+")[0]
-            for job in queue(i for v in record.values() for i in v)
-            if job.state in ACTIVE
-        }
-        by_name: dict[str, Link] = {}
-        for link in links:
-            by_name[link.name] = link
-            earlier = record.get(link.name, [])
-            if link.done:
-                continue
-            if any(job in queued for job in earlier):
-                link.jobs = earlier
-                continue
-            dependency = self._dependency(link, by_name)
-            if link.kind == "array":
-                if link.name in plans:
-                    write_shards(plans[link.name], shards)
-                link.jobs = submit_array(
-                    RUN_SHARD,
-                    link.shards,
-                    profile=self.profile,
-                    role=link.role,
-                    folder=self.folder / link.name,
-                    name=f"{self.config.name}-{link.name}",
-                    dependency=dependency,
-                )
-            else:
-                script = self.folder / f"{link.name}.sh"
-                script.parent.mkdir(parents=True, exist_ok=True)
-                script.write_text(self.script(link, dependency))
-                link.jobs = [submit(script)]
-            record[link.name] = link.jobs
-            write_json(self.folder / "chain.json", record)
+        """Submit every link that is neither done nor still queued. Ids are recorded after each one.
+
+        A link that still waits for jobs of an earlier call, of which one had to be submitted anew, is submitted anew
+        too: it would start behind the wrong ones.
+
+        Raises:
+            UserError: Slurm refused a link (the text says what stands), or another call is submitting.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with _only_one(self.folder / "chain.lock"):
+            record = self._record()
+            states = self._queued(record)
+            by_name: dict[str, Link] = {}
+            anew: set[str] = set()
+            for link in links:
+                by_name[link.name] = link
+                earlier = [job for job in record.get(link.name, []) if job in states]
+                if link.done:
+                    continue
+                stale = anew.intersection((*link.needs, *link.continues))
+                if stale and earlier and _all_pending(states, earlier):
+                    cancel(earlier)
+                    earlier = []
+                if earlier:
+                    link.jobs = earlier
+                    continue
+                try:
+                    link.jobs = self._submit(link, self._dependency(link, by_name), plans, shards)
+                except UserError as error:
+                    done = ", ".join(name for name, other in by_name.items() if other.jobs) or "no link"
+                    raise UserError(
+                        f"link {link.name}: {error.what}",
+                        f"submitted or queued so far: {done}",
+                        "mend it and call this again: it goes on from here (where the site limits your jobs, call it"
+                        f" again when these have ended, and lower max_array_tasks). {DOCTOR}",
+                    ) from error
+                anew.add(link.name)
+                record[link.name] = link.jobs
+                write_json(self.folder / "chain.json", record)
+
+    def _submit(self, link: Link, dependency: str, plans: dict[str, SamplingPlan], shards: int) -> list[str]:
+        if link.kind == "array":
+            if link.name in plans:
+                write_shards(plans[link.name], shards)
+            return submit_array(
+                RUN_SHARD,
+                link.shards,
+                profile=self.profile,
+                role=link.role,
+                folder=self.folder / link.name,
+                name=f"{self.config.name}-{link.name}",
+                dependency=dependency,
+            )
+        script = self.folder / f"{link.name}.sh"
+        script.write_text(self.script(link, dependency))
+        return [submit(script)]
+
+    def _queued(self, record: dict[str, list[str]]) -> dict[str, list[str]]:
+        """Job → states of its tasks or components that still may run or do."""
+        states: dict[str, list[str]] = {}
+        for job in queue(i for ids in record.values() for i in ids):
+            if job.state in ACTIVE:
+                states.setdefault(job.job.split("_")[0].split("+")[0], []).append(job.state)
+        return states
 
     def script(self, link: Link, dependency: str) -> str:
         """The batch script of a job or heterogeneous link."""
@@ -187,6 +219,27 @@ class Chain:
 
     def _job(self, name: str, *arguments: str) -> list[str]:
         return [sys.executable, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
+
+
+def _all_pending(states: dict[str, list[str]], jobs: list[str]) -> bool:
+    return all(state == "PENDING" for job in jobs for state in states[job])
+
+
+@contextmanager
+def _only_one(path: Path) -> Iterator[None]:
+    """Hold a lock that the next call finds; it goes with this process, however that ends."""
+    with path.open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(
+                f"{path} is held", "another call submits this campaign just now", "call this again later"
+            ) from error
+        except OSError as error:
+            # Some shared file systems have no locks; two calls at the same time are then the user's own care.
+            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+                raise
+        yield
 
 
 def _done(plan: SamplingPlan) -> bool:

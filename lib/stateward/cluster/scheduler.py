@@ -71,6 +71,11 @@ def submit_text(script: str, *arguments: str, env: Mapping[str, str]) -> str:
     return done.stdout.strip().split(";")[0]
 
 
+def cancel(jobs: Iterable[str]) -> None:
+    """Cancel these jobs; those that have ended meanwhile are no error. One controller call a job, as scancel does."""
+    try_client("scancel", *jobs)
+
+
 def queue(jobs: Iterable[str]) -> list[QueuedJob]:
     """What of these jobs is in the queue, array tasks listed one by one. One controller call.
 

@@ -1,0 +1,157 @@
+"""What is killed in a round. Each fault takes a cluster with a campaign on it and says what it hit, or None if nothing
+of its kind was there to hit just then."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import psutil
+
+from stateward.cluster.one_machine import NODES, OneMachineSlurm
+
+
+@dataclass
+class Site:
+    """The cluster under a campaign, and what has to be put right again later: time → action."""
+
+    cluster: OneMachineSlurm
+    random: random.Random
+    later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
+
+    def mend(self, *, all_of_it: bool = False) -> None:
+        """Bring back nodes and the controller when their time has come."""
+        due = [entry for entry in self.later if all_of_it or entry[0] <= time.monotonic()]
+        for entry in due:
+            self.later.remove(entry)
+            entry[1]()
+
+
+def job_processes(cluster: OneMachineSlurm) -> list[tuple[psutil.Process, dict[str, str]]]:
+    """Processes of this cluster's jobs with their environment; Slurm's own are not among them."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if env.get("SLURM_CONF") == cluster.env["SLURM_CONF"] and "SLURM_JOB_ID" in env:
+            found.append((process, env))
+    return found
+
+
+def kill(process: psutil.Process) -> bool:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return False
+    return True
+
+
+def _words(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
+def array_task(site: Site) -> str | None:
+    """kill -9 of the Python of an array task."""
+    tasks = [
+        (process, env) for process, env in job_processes(site.cluster) if "-m submitit.core._submit" in _words(process)
+    ]
+    tasks = [(process, env) for process, env in tasks if process.name().startswith("python")]
+    if not tasks:
+        return None
+    process, env = site.random.choice(tasks)
+    job = f"{env.get('SLURM_ARRAY_JOB_ID')}_{env.get('SLURM_ARRAY_TASK_ID')}"
+    return f"array task {job} ({env.get('SLURM_JOB_NAME')})" if kill(process) else None
+
+
+def node(site: Site) -> str | None:
+    """A whole node: its slurmd, its step daemons and every process of jobs on it. It comes back after a while."""
+    down = {name for name in NODES if site.cluster.run("sinfo", "-hn", name, "-o", "%T").stdout.strip()[:4] == "down"}
+    processes = [(p, env) for p, env in job_processes(site.cluster) if env.get("SLURMD_NODENAME") not in down]
+    names = sorted({env["SLURMD_NODENAME"] for _, env in processes if "SLURMD_NODENAME" in env})
+    if not names or site.later:
+        return None
+    name = site.random.choice(names)
+    site.cluster.stop_daemon(f"slurmd-{name}", signal.SIGKILL)
+    doomed = [process for process, env in processes if env.get("SLURMD_NODENAME") == name]
+    daemons = {parent for process in doomed for parent in _step_daemons(process)}
+    for process in [*daemons, *doomed]:
+        kill(process)
+    site.later.append((time.monotonic() + 10.0, lambda: site.cluster.start_node(name)))
+    return f"node {name}, {len(doomed)} processes"
+
+
+def _step_daemons(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [parent for parent in process.parents() if parent.name().startswith("slurmstepd")]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _training(site: Site) -> list[tuple[psutil.Process, dict[str, str]]]:
+    return [(p, env) for p, env in job_processes(site.cluster) if env.get("SLURM_JOB_NAME", "").endswith("-train")]
+
+
+def ray_head(site: Site) -> str | None:
+    """Ray's head, or rank 0 where the campaign has no Ray."""
+    processes = _training(site)
+    heads = [p for p, _ in processes if p.name() == "gcs_server"]
+    heads = heads or [p for p, env in processes if env.get("SLURM_PROCID") == "0" and "jobs/train.py" in _words(p)]
+    if not heads:
+        return None
+    head = site.random.choice(heads)
+    name = head.name()
+    return f"head ({name})" if kill(head) else None
+
+
+def worker(site: Site) -> str | None:
+    """One process of a worker node: a raylet, a Ray worker or the rank itself."""
+    own = [(p, env) for p, env in _training(site) if env.get("SLURM_PROCID", "0") not in ("0", "")]
+    if not own:
+        return None
+    process, env = site.random.choice(own)
+    name = process.name()
+    return f"worker rank {env['SLURM_PROCID']} ({name})" if kill(process) else None
+
+
+def _running(site: Site) -> list[list[str]]:
+    rows = site.cluster.run("squeue", "-h", "--array", "-t", "RUNNING", "-o", "%i|%j|%P").stdout.splitlines()
+    return [row.split("|") for row in rows]
+
+
+def requeue(site: Site) -> str | None:
+    """scontrol requeue of a running job or array task, as an administrator or a user does it."""
+    rows = [row for row in _running(site) if not row[1].startswith("other")]
+    if not rows:
+        return None
+    job = site.random.choice(rows)
+    done = site.cluster.run("scontrol", "requeue", job[0].partition("+")[0])
+    return f"requeue of {job[0]} ({job[1]})" if done.returncode == 0 else None
+
+
+def preemption(site: Site) -> str | None:
+    """Somebody else's job in a higher partition takes all GPU nodes for some seconds."""
+    if not [row for row in _running(site) if row[2] == "low"] or [row for row in _running(site) if row[2] == "high"]:
+        return None
+    options = ("--partition=high", "--nodes=3", "--exclusive", "--time=1", "--output=/dev/null", "--job-name=other")
+    done = site.cluster.run("sbatch", *options, "--wrap", "sleep 2")
+    return "preemption of the GPU nodes" if done.returncode == 0 else None
+
+
+def controller(site: Site) -> str | None:
+    """The controller dies and comes back after some seconds; jobs go on meanwhile."""
+    if site.later:
+        return None
+    site.cluster.stop_daemon("slurmctld", signal.SIGKILL)
+    site.later.append((time.monotonic() + 3.0, site.cluster.start_controller))
+    return "controller"
+
+
+FAULTS = {f.__name__: f for f in (array_task, node, ray_head, worker, requeue, preemption, controller)}

@@ -1,0 +1,209 @@
+"""Rounds of killing something at random under whole campaigns on a real one-machine Slurm.
+
+    python tests/slurm/chaos/run.py --rounds 40 --seed 1 --tally runs/chaos.jsonl
+
+A campaign is called again whenever nothing of it is queued any more, as a person would do it. At its end every planned
+trial must be there once, none twice, and training must stand at its last step. One line a campaign goes to the tally,
+and a call goes on from what stands there, so that the rounds can be spread over several calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+from faults import FAULTS, Site
+
+from stateward.campaign import by_hand, chain, pipeline
+from stateward.campaign.sampling import missing_trials, plan_evaluation, plan_probe
+from stateward.campaign.submission import submit_campaign
+from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.config import Config, load_config
+from stateward.practice import dataset_path
+from stateward.practice.policy import ensure_policy
+from stateward.store import read_records
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+#: Campaigns take turns: two without Ray, then one with Ray over all nodes.
+KINDS = ("plain", "plain", "ray")
+ROUNDS_A_CAMPAIGN = 8
+MOST_CALLS = 40
+
+
+class Campaign:
+    """One scripted campaign in a folder of its own."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.folder, self.kind = folder, kind
+        folder.mkdir(parents=True)
+        self.run_dir = folder / "it's a run; here"
+        shutil.copytree(ensure_policy(), folder / "policy")
+        overrides = {"policy.model": str(folder / "policy"), "run_dir": str(self.run_dir)}
+        for name, key, tasks in (("orders_train", "train", 8), ("orders_benchmark", "benchmark", 6)):
+            uids = yaml.safe_load((dataset_path() / f"{name}.yaml").read_text())
+            (folder / f"{name}.yaml").write_text(yaml.safe_dump(uids[:tasks]))
+            overrides[f"tasks.{key}"] = str(folder / f"{name}.yaml")
+        self.overrides = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
+        self.overrides += ["probe.trials=6", "probe.stop=fixed", "evaluate.trials=4", "evaluate.bootstrap=200"]
+        self.overrides += ["episode.concurrency=1", "train.steps=8", "train.nodes=3"]
+        self.config_file = ROOT / "configs" / "practice.yaml"
+        self.profile = folder / "profile.yaml"
+        self.profile.write_text(_profile())
+        python = (HERE / "python.sh").read_text().replace("@PYTHON@", sys.executable)
+        self.python = folder / "python.sh"
+        self.python.write_text(python)
+        self.python.chmod(0o755)
+
+    @property
+    def config(self) -> Config:
+        return load_config(self.config_file, self.overrides)
+
+    def call(self) -> None:
+        """What a person types: jobs/pipeline.py --cluster."""
+        if self.kind == "plain":
+            os.environ["PYTHON"] = str(self.python)
+        else:
+            os.environ.pop("PYTHON", None)
+        with (self.folder / "calls.log").open("a") as log, contextlib.redirect_stdout(log):
+            submit_campaign(self.config, str(self.config_file), self.overrides, self.profile, 2, dry_run=False)
+
+    @property
+    def done(self) -> bool:
+        return (self.run_dir / "report" / "DONE").is_file()
+
+    def problems(self) -> list[str]:
+        """What is not as it was planned; must be empty at the end."""
+        config, found = self.config, []
+        config.run_dir = str(self.run_dir)
+        plans = [plan_probe(config), plan_evaluation(config, "base", Path(config.policy.model))]
+        plans.append(plan_evaluation(config, "tuned", self.run_dir / "merged"))
+        for plan in plans:
+            counts, owed = missing_trials(plan)
+            planned = len(plan.tasks) * plan.trials
+            records = read_records(plan.stage.path, columns_only=True)
+            if owed or counts["stored"] != planned or len(records) != planned:
+                found.append(f"{plan.name}: {counts}, {len(records)} records for {planned} planned, owed {owed[:3]}")
+            if records.duplicates:
+                found.append(f"{plan.name}: ran twice: {records.duplicates[:3]}")
+        steps = [json.loads(line)["step"] for line in (self.run_dir / "train" / "metrics.jsonl").open()]
+        if sorted(set(steps)) != list(range(1, config.train.steps + 1)):
+            found.append(f"train: steps {steps}")
+        return found
+
+
+def _profile() -> str:
+    """The practice profile in the partition that higher ones preempt."""
+    values = yaml.safe_load((ROOT / "configs" / "cluster" / "practice.yaml").read_text())
+    values["train"]["partition"] = values["sample"]["partition"] = "low"
+    values["array_concurrency"] = 0
+    values["setup"] = [f"export PYTHONPATH='{HERE}'"]
+    return yaml.safe_dump(values)
+
+
+def run_campaign(
+    number: int, kind: str, seed: int, rounds: int, cluster: OneMachineSlurm, folder: Path
+) -> dict[str, Any]:
+    """One campaign with up to `rounds` hits; its line of the tally."""
+    site = Site(cluster, random.Random(f"{seed}-{number}"))
+    campaign = Campaign(folder / f"c{number}", kind)
+    began, calls, hits = time.monotonic(), 0, []
+    next_hit = began + site.random.uniform(2.0, 10.0)
+    while not campaign.done:
+        site.mend()
+        queue = cluster.run("squeue", "-h", "-o", "%j")
+        ours = [name for name in queue.stdout.split() if name.startswith("practice-")]
+        if queue.returncode == 0 and not ours and not campaign.done:
+            site.mend(all_of_it=True)
+            calls += 1
+            if calls > MOST_CALLS:
+                raise SystemExit(f"campaign {number} did not end after {MOST_CALLS} calls: {folder}")
+            campaign.call()
+        now = time.monotonic()
+        if len(hits) < rounds and now >= next_hit and ours:
+            name = site.random.choice(sorted(FAULTS))
+            what = FAULTS[name](site)
+            if what is not None:
+                hits.append({"fault": name, "what": what, "at": round(now - began, 1)})
+                print(f"  [{now - began:6.1f} s] {name}: {what}", flush=True)
+                next_hit = now + site.random.uniform(3.0, 9.0)
+        time.sleep(0.25)
+    site.mend(all_of_it=True)
+    row = {"campaign": number, "kind": kind, "seed": seed, "hits": hits, "calls": calls}
+    return {**row, "seconds": round(time.monotonic() - began), "problems": campaign.problems()}
+
+
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """The tally as Markdown."""
+    faults = Counter(hit["fault"] for row in rows for hit in row["hits"])
+    kinds = Counter(row["kind"] for row in rows)
+    lines = ["| what was killed | rounds |", "|---|---:|"]
+    lines += [f"| {name.replace('_', ' ')} | {faults[name]} |" for name in FAULTS]
+    lines.append(f"| **all** | **{sum(faults.values())}** |")
+    wrong = [problem for row in rows for problem in row["problems"]]
+    calls = sum(row["calls"] for row in rows)
+    lines += ["", f"{len(rows)} campaigns ({', '.join(f'{n} {kind}' for kind, n in kinds.items())}), seed"]
+    lines[-1] += f" {rows[0]['seed']}, {sum(row['seconds'] for row in rows)} s; the pipeline was called {calls} times;"
+    lines[-1] += f" trials lost or run twice, steps missed: {len(wrong)}."
+    return lines + wrong
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--tally", type=Path, required=True)
+    parser.add_argument(
+        "--at-most", type=int, default=0, metavar="N", help="campaigns in this call; 0: until all rounds"
+    )
+    args = parser.parse_args()
+    for name in [n for n in os.environ if n.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))]:
+        del os.environ[name]
+    # The stand-ins of train and merge beside the real other stages; nothing else of the campaign is replaced.
+    for module in (chain, pipeline):
+        module.JOBS = HERE / "jobs"
+    by_hand.HOME = HERE
+    chain.RUN_SHARD = "scripted_shard:run_shard"
+    folder = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
+    cluster = OneMachineSlurm(root=Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp")), port_base=28_000)
+    cluster.root.chmod(0o755)
+    args.tally.parent.mkdir(parents=True, exist_ok=True)
+    rows = [json.loads(line) for line in args.tally.read_text().splitlines()] if args.tally.is_file() else []
+    try:
+        cluster.up()
+        os.environ |= {"SLURM_CONF": cluster.env["SLURM_CONF"], "PATH": cluster.env["PATH"]}
+        until = len(rows) + args.at_most if args.at_most else sys.maxsize
+        while (left := args.rounds - sum(len(row["hits"]) for row in rows)) > 0 and len(rows) < until:
+            number, kind = len(rows), KINDS[len(rows) % len(KINDS)]
+            print(f"campaign {number} ({kind}), {left} rounds left", flush=True)
+            row = run_campaign(number, kind, args.seed, min(left, ROUNDS_A_CAMPAIGN), cluster, folder)
+            print(f"  ended after {row['seconds']} s, {row['calls']} calls: {row['problems'] or 'whole'}", flush=True)
+            rows.append(row)
+            with args.tally.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            if row["problems"]:
+                break
+    finally:
+        cluster.down()
+        shutil.rmtree(cluster.root, ignore_errors=True)
+    print("\n".join(table(rows)))
+    if any(row["problems"] for row in rows):
+        print(f"what is left of the campaigns: {folder}")
+        return 1
+    shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
