@@ -83,6 +83,7 @@ def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
         "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         LOGS: str(paths.logs),
         "TENSORBOARD_DIR": str(paths.stage / "tensorboard"),
+        "WANDB_DIR": str(paths.stage),
     }
     if config.train.freeze_embeddings:
         env[FREEZE] = "1"
