@@ -4,7 +4,8 @@
 
 TASKS is a list of ``file.py:test_name``. Every episode opens a world, lists its tools, makes five calls, extracts the
 state, grades it and destroys the world; no model takes part. With ``--calls`` the calls are those of a YAML file {uid:
-[{tool: arguments}, ...]}, repeated in order until there are five; otherwise they are made up from the tools' schemas.
+[{tool: arguments}, {say: text}, ...]}, repeated in order until there are five, and the last text is the response;
+otherwise they are made up from the tools' schemas.
 """
 
 from __future__ import annotations
@@ -34,11 +35,20 @@ from stateward.tasks import Task, ToolSpec, load_tasks
 
 CONCURRENCIES = (1, 4, 16, 64)
 CALLS = 5
+FIGURES = ("create_p95_ms", "burst_p95_ms", "episodes_per_s", "cpu_ms_per_episode", "private_mb_per_world")
 PHASES = ("create", "list", "call", "extract", "grade", "destroy")
 SOAK_CONCURRENCY = 16
 SOAK_WINDOW = 1_000
 
 Call = tuple[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Script:
+    """What stands in for the model on one task."""
+
+    calls: list[Call]
+    response: str = ""
 
 
 @dataclass
@@ -64,8 +74,8 @@ class Measured:
 class Bench:
     """Runs episodes of `tasks` in turn on one sandbox and one grader."""
 
-    def __init__(self, sandbox: Sandbox, grader: Grader, tasks: Sequence[Task], calls: dict[str, list[Call]]) -> None:
-        self.sandbox, self.grader, self.tasks, self.calls = sandbox, grader, tasks, calls
+    def __init__(self, sandbox: Sandbox, grader: Grader, tasks: Sequence[Task], scripts: dict[str, Script]) -> None:
+        self.sandbox, self.grader, self.tasks, self.scripts = sandbox, grader, tasks, scripts
 
     async def warm(self) -> None:
         """Open every task once, so that what follows measures worlds and not imports and snapshots."""
@@ -93,14 +103,17 @@ class Bench:
             with measured.clock("list"):
                 json.dumps([tool.to_openai() for tool in world.tools])
             made = []
-            for number, (name, arguments) in enumerate(self.calls_of(task, world)):
+            script = self.script_of(task, world)
+            for number, (name, arguments) in enumerate(script.calls):
                 with measured.clock("call"):
                     result = await world.call(name, arguments, call_id=f"{number}")
                 made.append({"name": name, "arguments": arguments, "result": result.text, "is_error": result.is_error})
             with measured.clock("extract"):
                 effects = await world.state()
             with measured.clock("grade"):
-                evidence = Evidence(tool_calls=made, effects=effects, init_result=world.init_result)
+                evidence = Evidence(
+                    response=script.response, tool_calls=made, effects=effects, init_result=world.init_result
+                )
                 grade = await self.grader.grade(task.check, evidence)
             # A check that needs the judge is void here, for want of one; anything else that is void is our fault.
             measured.outcomes["judge" if grade.fault_kind == "judge" else grade.outcome.value] += 1
@@ -110,22 +123,35 @@ class Bench:
             with measured.clock("destroy"):
                 await world.aclose()
 
-    def calls_of(self, task: Task, world: World) -> list[Call]:
-        calls = self.calls.get(task.uid) or [made_up(tool) for tool in world.tools]
-        return list(itertools.islice(itertools.cycle(calls), CALLS))
+    def script_of(self, task: Task, world: World) -> Script:
+        script = self.scripts.get(task.uid) or Script([])
+        calls = script.calls or [made_up(tool) for tool in world.tools]
+        return Script(list(itertools.islice(itertools.cycle(calls), CALLS)), script.response)
 
-    async def private_mb(self, concurrency: int) -> float:
-        """Mean unshared memory of one world's processes while `concurrency` worlds live, after five calls each."""
-        async with contextlib.AsyncExitStack() as stack:
-            worlds = []
-            for number in range(concurrency):
-                task = self.tasks[number % len(self.tasks)]
-                world = await stack.enter_async_context(await self.sandbox.open(task))
-                for k, (name, arguments) in enumerate(self.calls_of(task, world)):
+    async def at_once(self, concurrency: int) -> tuple[float, float]:
+        """`concurrency` worlds of one task opened at the same moment, as a training step does it.
+
+        Returns:
+            The 95th percentile of their opening in milliseconds, and the mean unshared memory in MB of a world's
+            processes while all of them live, after five calls each.
+        """
+        task, seconds = self.tasks[0], []
+
+        async def opened() -> World:
+            began = time.perf_counter()
+            world = await self.sandbox.open(task)
+            seconds.append(time.perf_counter() - began)
+            return world
+
+        worlds = await asyncio.gather(*(opened() for _ in range(concurrency)))
+        try:
+            for world in worlds:
+                for k, (name, arguments) in enumerate(self.script_of(task, world).calls):
                     await world.call(name, arguments, call_id=f"{k}")
-                worlds.append(world)
             used = [sum(memory_mb(pid, "Private_Clean", "Private_Dirty") for pid in world.pids) for world in worlds]
-            return sum(used) / len(used)
+        finally:
+            await asyncio.gather(*(world.aclose() for world in worlds))
+        return 1e3 * percentile(seconds, 0.95), sum(used) / len(used)
 
 
 def made_up(tool: ToolSpec) -> Call:
@@ -140,25 +166,27 @@ def made_up(tool: ToolSpec) -> Call:
     return tool.name, arguments
 
 
-def read_calls(path: Path) -> dict[str, list[Call]]:
-    """{uid: calls}; steps called ``say`` are what the assistant says and are left out."""
+def read_scripts(path: Path) -> dict[str, Script]:
+    """Scripts by uid; steps called ``say`` are what the assistant says."""
     raw: dict[str, list[dict[str, Any]]] = yaml.safe_load(path.read_text())
-    return {
-        uid: [(name, arguments) for step in steps for name, arguments in step.items() if name != "say"]
-        for uid, steps in raw.items()
-    }
+    found = {}
+    for uid, listed in raw.items():
+        steps = [step for entry in listed for step in entry.items()]
+        texts = [text for name, text in steps if name == "say"]
+        found[uid] = Script([step for step in steps if step[0] != "say"], texts[-1] if texts else "")
+    return found
 
 
 @contextlib.asynccontextmanager
-async def opened(tasks: Sequence[Task], calls: dict[str, list[Call]]) -> AsyncIterator[Bench]:
+async def opened(tasks: Sequence[Task], scripts: dict[str, Script]) -> AsyncIterator[Bench]:
     limits = SandboxLimits(max_worlds=max(CONCURRENCIES), max_snapshots=max(64, len(tasks)))
     async with Sandbox(limits) as sandbox, Grader() as grader:
-        bench = Bench(sandbox, grader, tasks, calls)
+        bench = Bench(sandbox, grader, tasks, scripts)
         await bench.warm()
         yield bench
 
 
-async def measure(tasks: Sequence[Task], calls: dict[str, list[Call]], episodes: int, soak: int) -> dict[str, Any]:
+async def measure(tasks: Sequence[Task], scripts: dict[str, Script], episodes: int, soak: int) -> dict[str, Any]:
     """The figures, each with its concurrency; printed as they come."""
     figures: dict[str, Any] = {
         "tasks": len(tasks),
@@ -167,9 +195,9 @@ async def measure(tasks: Sequence[Task], calls: dict[str, list[Call]], episodes:
         "python": platform.python_version(),
         "phases_ms": {},
         "outcomes": {},
-        **{name: {} for name in ("create_p95_ms", "episodes_per_s", "cpu_ms_per_episode", "private_mb_per_world")},
+        **{name: {} for name in FIGURES},
     }
-    async with opened(tasks, calls) as bench:
+    async with opened(tasks, scripts) as bench:
         for name, how in bench.sandbox.explain().items():
             print(f"server {name}: {how}")
         print(f"{'worlds':>6} {'phase':>8} {'p50 ms':>8} {'p95 ms':>8}")
@@ -184,13 +212,14 @@ async def measure(tasks: Sequence[Task], calls: dict[str, list[Call]], episodes:
             figures["create_p95_ms"][key] = phases["create"]["p95"]
             figures["episodes_per_s"][key] = measured.episodes / measured.seconds
             figures["cpu_ms_per_episode"][key] = 1e3 * measured.cpu_seconds / measured.episodes
-            figures["private_mb_per_world"][key] = await bench.private_mb(concurrency)
+            figures["burst_p95_ms"][key], figures["private_mb_per_world"][key] = await bench.at_once(concurrency)
             for name, value in phases.items():
                 print(f"{concurrency:>6} {name:>8} {value['p50']:>8.2f} {value['p95']:>8.2f}")
             print(
                 f"{concurrency:>6} {figures['episodes_per_s'][key]:.1f} episodes/s, "
                 f"{figures['cpu_ms_per_episode'][key]:.1f} ms CPU an episode, "
-                f"{figures['private_mb_per_world'][key]:.2f} MB unshared a world, outcomes {dict(measured.outcomes)}"
+                f"{figures['private_mb_per_world'][key]:.2f} MB unshared a world, "
+                f"{figures['burst_p95_ms'][key]:.1f} ms p95 to open all at once, outcomes {dict(measured.outcomes)}"
             )
         if soak:
             figures |= await soak_figures(bench, soak)
@@ -232,7 +261,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--dataset", type=Path, metavar="DIR", help="the dataset's folder (default: that of TASKS)")
     parser.add_argument("--agent", default="default", metavar="NAME", help="agent/NAME.yaml")
     parser.add_argument(
-        "--calls", type=Path, metavar="FILE", nargs="+", default=[], help="YAML {uid: [{tool: arguments}]}"
+        "--calls", type=Path, metavar="FILE", nargs="+", default=[], help="YAML {uid: [{tool: arguments}, {say: text}]}"
     )
     parser.add_argument("--limit", type=int, metavar="N", help="only the first N tasks")
     parser.add_argument("--episodes", type=int, default=400, metavar="N", help="at each concurrency (default 400)")
@@ -241,8 +270,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     try:
         tasks = load_tasks(args.dataset or args.tasks.parent, args.tasks, agent=args.agent)[: args.limit]
-        calls = {uid: listed for path in args.calls for uid, listed in read_calls(path).items()}
-        figures = asyncio.run(measure(tasks, calls, args.episodes, args.soak))
+        scripts = {uid: script for path in args.calls for uid, script in read_scripts(path).items()}
+        figures = asyncio.run(measure(tasks, scripts, args.episodes, args.soak))
     except StatewardError as error:
         print(error, file=sys.stderr)
         return 2
