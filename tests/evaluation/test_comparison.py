@@ -58,7 +58,7 @@ def test_sharpening_is_said(campaign: Any) -> None:
     campaign.add("base", [3] * 30 + [1] * 6 + [0] * 4, 4)
     campaign.add("tuned", [4] * 30 + [0] * 6 + [0] * 4, 4)
     report = compute(campaign.run_dir, ReportOptions(prices=PRICES, resamples=1_000))
-    said = " ".join(report.comparisons[0].sentences)
+    said = " ".join([*report.comparisons[0].sentences, *report.comparisons[0].limits])
     assert "Sharpening: more tasks pass every time while fewer pass at all" in said
     assert "Tasks with 4 of 4 went up" in said
     assert "6 tasks lost the last success" in said

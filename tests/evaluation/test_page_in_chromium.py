@@ -147,7 +147,7 @@ def test_works_from_a_file_without_network_or_errors(tab: Tab, page: Callable[..
     tab.errors.clear()
     path = page()
     tab.open(path)
-    assert tab.js("document.querySelectorAll('#tasks tbody tr').length") == 6
+    assert tab.js("document.querySelectorAll('#task-list tbody tr').length") == 6
     assert tab.js("document.getElementById('count').textContent") == "6 of 6 tasks"
     tab.js("document.querySelector('.open').click()")
     tab.wait("document.querySelectorAll('.opened .trial').length === 12")
@@ -205,8 +205,8 @@ def test_keyboard_alone(tab: Tab, page: Callable[..., Path]) -> None:
 
 def test_sorting_and_filters(tab: Tab, page: Callable[..., Path]) -> None:
     tab.open(page())
-    tuned = "[...document.querySelectorAll('#tasks tbody tr')].map(r => r.cells[4].textContent)"
-    head = "document.querySelectorAll('#tasks thead th')[4]"
+    tuned = "[...document.querySelectorAll('#task-list tbody tr')].map(r => r.cells[4].textContent)"
+    head = "document.querySelectorAll('#task-list thead th')[4]"
     tab.js(f"{head}.querySelector('button').click()")
     assert tab.js(f"{head}.getAttribute('aria-sort')") == "ascending"
     assert tab.js(tuned) == ["0/4", "1/4", "3/4", "4/4", "4/4", "4/4"]

@@ -17,7 +17,7 @@ from stateward.evaluation.counts import Counts
 from stateward.evaluation.metrics import headline_ks, task_table
 from stateward.evaluation.run import Run, domain_figures, success_figures
 from stateward.evaluation.seeds import seed_level
-from stateward.evaluation.sentences import comparison_sentences
+from stateward.evaluation.sentences import comparison_sentences, limits
 from stateward.evaluation.summary import Comparison, RunSummary, SeedGroup
 from stateward.evaluation.usage import finish_reasons, token_totals, usage_figures, void_kinds
 
@@ -96,7 +96,8 @@ def compare(
     for name in ("total", "per_success", "per_reliable"):
         old, new = getattr(a, name), getattr(b, name)
         comparison.cost_changes[name] = new / old - 1 if old else math.nan
-    comparison.sentences = list(comparison_sentences(comparison, summaries, seeds=seeds))
+    comparison.sentences = list(comparison_sentences(comparison, summaries))
+    comparison.limits = list(limits(summaries[1], seeds))
     return comparison
 
 

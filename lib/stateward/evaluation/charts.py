@@ -10,20 +10,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 26, 40
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 30, 40
+#: Colours of runs; charts with more runs begin again.
+COLORS = 8
 
 #: For a chart in a file of its own (report.md shows these). Colours: Okabe & Ito, told apart by colour-blind readers.
 STANDALONE_STYLE = """<style>
-svg{--ink:#1a1a1a;--faint:#8a8f98;--grid:#e3e6ea;--paper:#fff;--s0:#0072b2;--s1:#d55e00;--s2:#009e73;--s3:#cc79a7;--s4:#8a6d00;
+svg{--ink:#1a1a1a;--faint:#5c636d;--grid:#e3e6ea;--paper:#fff;--s0:#0072b2;--s1:#d55e00;--s2:#009e73;--s3:#b3589a;--s4:#8a6d00;
+--s5:#4c5fb0;--s6:#7a4a2b;--s7:#5c636d;--never:#8a929c;--sometimes:#c08a1e;--always:#009e73;
 background:var(--paper);font:12px system-ui,sans-serif}
-@media (prefers-color-scheme:dark){svg{--ink:#e8e8e8;--faint:#9aa0a8;--grid:#33373d;--paper:#16181c;
---s0:#56b4e9;--s1:#f0a04b;--s2:#3dc79a;--s3:#e3a0c5;--s4:#d9c04f}}
+@media (prefers-color-scheme:dark){svg{--ink:#e8e8e8;--faint:#a4abb5;--grid:#33373d;--paper:#16181c;
+--s0:#56b4e9;--s1:#f0a04b;--s2:#3dc79a;--s3:#e3a0c5;--s4:#d9c04f;--s5:#9fabee;--s6:#c9a184;--s7:#a4abb5;
+--never:#79818b;--sometimes:#d9b04f;--always:#3dc79a}}
 </style>"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """A line: points (x, y), NaN y leaves a gap. `low` and `high`, if given, make a band. `color` counts from 0."""
+    """A line: points (x, y), NaN y leaves a gap. `low` and `high`, if given, make a band. `color` counts from 0.
+
+    `legend` stands above the chart; None: the name; empty: nothing.
+    """
 
     name: str
     x: Sequence[float]
@@ -32,6 +39,7 @@ class Series:
     low: Sequence[float] = ()
     high: Sequence[float] = ()
     dashed: bool = False
+    legend: str | None = None
 
 
 def standalone(svg: str) -> str:
@@ -55,16 +63,21 @@ def line_chart(
     if not values:
         return _empty(title, size)
     low, high = y_range or (min(0.0, *values), max(values))
+    if low == high:  # nothing but zeros still has an axis
+        high = low + (0.1 if percent else 1.0)
     ticks = _ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
-    frame = _Frame(size, (min(xs), max(xs)), (low, high))
+    named = [(s.name if s.legend is None else s.legend, s.color, s.dashed) for s in series]
+    legend, more = _legend([entry for entry in named if entry[0]], size[0])
+    size = (size[0], size[1] + more)
+    frame = _Frame(size, (min(xs), max(xs)), (low, high), more)
     parts = [_axes(frame, ticks, _x_ticks(min(xs), max(xs)), x_label, percent)]
     for s in series:
         if s.low:
             upper = [(x, y) for x, y in zip(s.x, s.high, strict=True) if not math.isnan(y)]
             lower = [(x, y) for x, y in zip(s.x, s.low, strict=True) if not math.isnan(y)]
             points = " ".join(frame.point(x, y) for x, y in [*upper, *reversed(lower)])
-            parts.append(f'<polygon points="{points}" fill="var(--s{s.color})" opacity=".15"/>')
+            parts.append(f'<polygon points="{points}" fill="var(--s{s.color})" opacity=".13"/>')
     for s in series:
         dash = ' stroke-dasharray="6 4"' if s.dashed else ""
         for run in _unbroken(s.x, s.y):
@@ -73,7 +86,7 @@ def line_chart(
                 x, y = frame.at(*run[0])
                 parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="var(--s{s.color})"/>')
             parts.append(f'<polyline points="{points}" fill="none" stroke="var(--s{s.color})" stroke-width="2"{dash}/>')
-    parts.append(_legend([(s.name, s.color, s.dashed) for s in series], size[0]))
+    parts.append(legend)
     ends = "; ".join(f"{s.name}: {_number(s.y[0], percent)} to {_number(s.y[-1], percent)}" for s in series)
     return _svg(title, ends, size, "".join(parts))
 
@@ -91,7 +104,9 @@ def bar_chart(
     if not groups or top <= 0:
         return _empty(title, size)
     ticks = _ticks(0.0, top)
-    frame = _Frame(size, (0.0, float(len(groups))), (0.0, max(top, ticks[-1])))
+    legend, more = _legend([(name, b % COLORS, False) for b, (name, _) in enumerate(bars)], size[0])
+    size = (size[0], size[1] + more)
+    frame = _Frame(size, (0.0, float(len(groups))), (0.0, max(top, ticks[-1])), more)
     every = max(1, math.ceil(len(groups) / 21))
     labels = [(i + 0.5, g) for i, g in enumerate(groups) if i % every == 0]
     parts = [_axes(frame, ticks, labels, x_label, percent=False)]
@@ -102,9 +117,9 @@ def bar_chart(
             right, zero = frame.at(i + 0.1 + (b + 1) * width, 0.0)
             parts.append(
                 f'<rect x="{left:.1f}" y="{y:.1f}" width="{right - left:.1f}" height="{zero - y:.1f}" '
-                f'fill="var(--s{b})"><title>{escape(f"{name}, {groups[i]}: {value:g}")}</title></rect>'
+                f'fill="var(--s{b % COLORS})"><title>{escape(f"{name}, {groups[i]}: {value:g}")}</title></rect>'
             )
-    parts.append(_legend([(name, b, False) for b, (name, _) in enumerate(bars)], size[0]))
+    parts.append(legend)
     said = "; ".join(f"{name}: " + ", ".join(f"{v:g}" for v in values) for name, values in bars)
     return _svg(title, said, size, "".join(parts))
 
@@ -134,12 +149,12 @@ def flow_chart(
             (out_y if side == 0 else in_y).append(y)
             tall = max(count * scale, 1.0)
             parts.append(
-                f'<rect x="{x - bar / 2:.1f}" y="{y:.1f}" width="{bar}" height="{tall:.1f}" fill="var(--s{i})"/>'
+                f'<rect x="{x - bar / 2:.1f}" y="{y:.1f}" width="{bar}" height="{tall:.1f}" fill="var(--{state})"/>'
             )
             anchor, text_x = ("end", x - bar) if side == 0 else ("start", x + bar)
             parts.append(_text(text_x, y + tall / 2 + 4, f"{state} {count}", anchor))
             y += tall + gap
-        parts.append(_text(x, _TOP - 10, ends[side], "middle"))
+        parts.append(_text(x, _TOP - 12, ends[side], "middle"))
     a, b = list(out_y), list(in_y)
     for i in range(len(states)):
         for j in range(len(states)):
@@ -154,7 +169,9 @@ def flow_chart(
                 f"C{mid:.1f} {y1 + tall:.1f} {mid:.1f} {y0 + tall:.1f} {x0:.1f} {y0 + tall:.1f}Z"
             )
             said = escape(f"{table[i][j]} tasks: {states[i]} → {states[j]}")
-            parts.append(f'<path d="{path}" fill="var(--s{j})" opacity=".35"><title>{said}</title></path>')
+            parts.append(f'<path d="{path}" fill="var(--{states[j]})" opacity=".35"><title>{said}</title></path>')
+            if i != j:  # the number of those that moved, where their band begins
+                parts.append(_text(x0 + 8, y0 + tall / 2 + 4, str(table[i][j]), "start"))
             a[i], b[j] = y0 + tall, y1 + tall
     said = "; ".join(
         f"{states[i]} to {states[j]}: {table[i][j]}" for i in range(len(states)) for j in range(len(states))
@@ -163,16 +180,16 @@ def flow_chart(
 
 
 class _Frame:
-    """Maps data to pixels."""
+    """Maps data to pixels. `legend`: height of the legend's further lines."""
 
-    def __init__(self, size: tuple[int, int], x: tuple[float, float], y: tuple[float, float]) -> None:
-        self.size, self.x, self.y = size, x, y
+    def __init__(self, size: tuple[int, int], x: tuple[float, float], y: tuple[float, float], legend: int) -> None:
+        self.size, self.x, self.y, self.top = size, x, y, _TOP + legend
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         across = (x - self.x[0]) / ((self.x[1] - self.x[0]) or 1)
         up = (y - self.y[0]) / ((self.y[1] - self.y[0]) or 1)
-        wide, high = self.size[0] - _LEFT - _RIGHT, self.size[1] - _TOP - _BOTTOM
-        return _LEFT + across * wide, _TOP + (1 - up) * high
+        wide, high = self.size[0] - _LEFT - _RIGHT, self.size[1] - self.top - _BOTTOM
+        return _LEFT + across * wide, self.top + (1 - up) * high
 
     def point(self, x: float, y: float) -> str:
         return "{:.1f},{:.1f}".format(*self.at(x, y))
@@ -194,16 +211,20 @@ def _axes(
     return "".join(parts)
 
 
-def _legend(entries: Sequence[tuple[str, int, bool]], width: int) -> str:
-    parts, x = [], float(_LEFT)
+def _legend(entries: Sequence[tuple[str, int, bool]], width: int) -> tuple[str, int]:
+    """The legend above a chart, and the height of its lines after the first."""
+    parts, x, y = [], float(_LEFT), 12
     for name, color, dashed in entries:
+        wide = 34 + 6.6 * len(name)
+        if x > _LEFT and x + wide > width:
+            x, y = float(_LEFT), y + 17
         dash = ' stroke-dasharray="6 4"' if dashed else ""
         parts.append(
-            f'<line x1="{x:.0f}" x2="{x + 18:.0f}" y1="12" y2="12" stroke="var(--s{color})" stroke-width="3"{dash}/>'
+            f'<line x1="{x:.0f}" x2="{x + 18:.0f}" y1="{y}" y2="{y}" stroke="var(--s{color})" stroke-width="3"{dash}/>'
         )
-        parts.append(_text(x + 23, 16, name, "start"))
-        x += 34 + 6.6 * len(name)
-    return "".join(parts)
+        parts.append(_text(x + 23, y + 4, name, "start"))
+        x += wide
+    return "".join(parts), y - 12
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
@@ -237,8 +258,11 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _x_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    if high - low <= 12:
+        return [(t, f"{t:g}") for t in map(float, range(math.ceil(low), math.floor(high) + 1))]
     whole = [t for t in _ticks(low, high) if low <= t <= high and t == int(t)]
-    return [(t, f"{t:g}") for t in sorted({low, *whole})]
+    # The first value is always named, unless the next stands too close to it.
+    return [(t, f"{t:g}") for t in ([low] if whole and whole[0] - low >= (high - low) / 12 else []) + whole]
 
 
 def _unbroken(xs: Sequence[float], ys: Sequence[float]) -> list[list[tuple[float, float]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stateward.evaluation.charts import Series, bar_chart, flow_chart, line_chart
+from stateward.evaluation.charts import COLORS, Series, bar_chart, flow_chart, line_chart
 from stateward.evaluation.comparison import STATES
 from stateward.evaluation.run import curve
 from stateward.evaluation.summary import Comparison, RunSummary
@@ -18,14 +18,16 @@ def run_charts(summaries: Sequence[RunSummary], comparisons: Sequence[Comparison
     if not scored:
         return charts
     charts["curves"] = _curves(scored)
-    k = max(s.trials for s in scored)
+    chosen = _few(scored)
+    k = max(s.trials for s in chosen)
     labels = [str(i) for i in range(k + 1)]
-    bars = [(s.label, s.histogram + [0] * (k - s.trials)) for s in scored]
+    bars = [(s.label, s.histogram + [0] * (k - s.trials)) for s in chosen]
     charts["reliability"] = bar_chart("Tasks by number of passed trials", labels, bars, x_label=f"passed of {k} trials")
-    if all(s.bands for s in scored):
-        names = list(scored[0].bands)
-        bands = [(s.label, [s.bands.get(n, 0) for n in names]) for s in scored]
-        charts["bands"] = bar_chart("Difficulty bands", names, bands, x_label="band of the task's success rate")
+    if all(s.bands for s in chosen):
+        names = list(chosen[0].bands)
+        bands = [(s.label, [s.bands.get(n, 0) for n in names]) for s in chosen]
+        titles = [n.replace("_", " ") for n in names]
+        charts["bands"] = bar_chart("Difficulty bands", titles, bands, x_label="band of the task's success rate")
     for c in comparisons:
         if c.transitions is not None:
             charts[f"flow-{c.tuned}"] = flow_chart(
@@ -51,21 +53,33 @@ def training_charts(logs: Mapping[str, TrainingLog]) -> dict[str, str]:
     return charts
 
 
+#: With more runs than these, bars stand too thin and bands hide each other.
+_FEW = 3
+
+
+def _few(scored: Sequence[RunSummary]) -> list[RunSummary]:
+    """The first run, which is the baseline, and the best of the others."""
+    best = sorted(scored[1:], key=lambda s: s.figures["pass@1"].value, reverse=True)[: _FEW - 1]
+    return [scored[0], *(s for s in scored[1:] if s in best)]
+
+
 def _curves(scored: Sequence[RunSummary]) -> str:
     series = []
-    for color, s in enumerate(scored):
+    for n, s in enumerate(scored):
         xs = [float(k) for k in range(1, s.trials + 1)]
-        for kind in ("@", "^"):
+        for kind in ("^", "@"):
             figures = curve(s.figures, kind, s.trials)
             series.append(
                 Series(
                     name=f"{s.label} pass{kind}k",
+                    legend=s.label if kind == "^" else "",
                     x=xs,
                     y=[f.value for f in figures],
-                    low=[f.low for f in figures],
-                    high=[f.high for f in figures],
-                    color=color,
+                    low=[f.low for f in figures] if len(scored) <= _FEW else (),
+                    high=[f.high for f in figures] if len(scored) <= _FEW else (),
+                    color=n % COLORS,
                     dashed=kind == "@",
                 )
             )
-    return line_chart("pass@k and pass^k", series, x_label="k", percent=True, y_range=(0.0, 1.0))
+    label = "k (dashed: pass@k, solid: pass^k)"
+    return line_chart("pass@k and pass^k", series, x_label=label, percent=True, y_range=(0.0, 1.0))

@@ -66,11 +66,18 @@ def build_task(run_dir: Path, uid: str, options: ReportOptions) -> Path:
 
 def terminal(report: Report) -> str:
     """The report for an 80-column terminal."""
-    parts = [*report.warnings(), *(t.terminal() for t in report.tables())]
+    parts = [*map(_wrapped, report.warnings()), *(t.terminal() for t in report.tables())]
     for c in report.comparisons:
-        bullets = [textwrap.fill(s, 80, initial_indent="• ", subsequent_indent="  ") for s in c.sentences]
+        bullets = [textwrap.fill(s, 80, initial_indent="• ", subsequent_indent="  ") for s in (*c.sentences, *c.limits)]
         parts.append("\n".join(bullets))
     return "\n\n".join(p for p in parts if p)
+
+
+def _wrapped(warning: str) -> str:
+    return "\n".join(
+        textwrap.fill(line, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+        for line in warning.splitlines()
+    )
 
 
 def _moved(base: str, tuned: str, moved: Transitions) -> str:
@@ -94,7 +101,8 @@ def markdown(report: Report, charts: Sequence[str]) -> str:
     for c in report.comparisons:
         if c.sentences:
             parts.append(
-                f"## What is supported: {c.base} against {c.tuned}\n\n" + "\n".join(f"- {s}" for s in c.sentences)
+                f"## What is supported: {c.base} against {c.tuned}\n\n"
+                + "\n".join(f"- {s}" for s in (*c.sentences, *c.limits))
             )
     parts += [t.markdown() for t in report.tables()]
     for c in report.comparisons:

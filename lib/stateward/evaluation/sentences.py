@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 
+from stateward.evaluation.comparability import Difference
 from stateward.evaluation.comparison import Change
 from stateward.evaluation.summary import Comparison, RunSummary
 
 
-def comparison_sentences(
-    comparison: Comparison, summaries: tuple[RunSummary, RunSummary], *, seeds: int
-) -> Iterator[str]:
-    """The findings of a comparison, then its limits."""
+def comparison_sentences(comparison: Comparison, summaries: tuple[RunSummary, RunSummary]) -> Iterator[str]:
+    """The findings of a comparison."""
     k = summaries[0].trials
     titles = {"pass@1": "Success rate (pass@1)", "k/k": f"Tasks with {k} of {k}", "any": "Tasks solved at least once"}
     for name, title in titles.items():
@@ -27,15 +27,27 @@ def comparison_sentences(
         )
     allowed = [d for d in comparison.differences if d.allowed]
     if allowed:
-        yield "The runs differ, as allowed, in " + "; ".join(d.sentence() for d in allowed) + "."
-    yield from limits(seeds)
+        yield "The runs differ, as allowed, in " + _named(allowed) + "."
+    for s in summaries:
+        if s.costs.unpriced:
+            yield f"The cost of {s.label} is undefined: the price list lacks {', '.join(s.costs.unpriced)}."
 
 
-def limits(seeds: int) -> Iterator[str]:
-    """What no figure of a report says."""
+def _named(differences: list[Difference]) -> str:
+    """A few differences whole; of many the names of their groups, as each stands under the conditions."""
+    if len(differences) <= 3:
+        return "; ".join(d.sentence() for d in differences)
+    groups = Counter(d.name.partition(".")[0] for d in differences)
+    return f"{len(differences)} conditions ({', '.join(f'{name}: {n}' for name, n in groups.items())})"
+
+
+def limits(tuned: RunSummary, seeds: int) -> Iterator[str]:
+    """What no figure of a comparison says."""
     yield "The intervals speak of tasks like these and of new trials; of other kinds of tasks they say nothing."
+    if tuned.conditions.get("server.engine") == "chat endpoint":
+        return  # an API model has no training seeds
     if seeds == 1:
-        yield "One training run stands behind the tuned policy: how far another seed would land is not known."
+        yield f"One training run stands behind {tuned.label}: how far another seed would land is not known."
     else:
         yield f"This run is one of {seeds} training seeds; only the table of seeds includes the spread between them."
 
@@ -46,7 +58,8 @@ def _finding(title: str, change: Change) -> str:
         return f"{title}: undefined ({change.difference.reason or 'no interval'})."
     d = change.difference
     text = (
-        f"{points(d.value)} (95 % interval {points(d.low)} to {points(d.high)}, p {p_text(change.p)}),"
+        f"{points(d.value)} (95 % interval {points(d.low).removesuffix(' points')} to {points(d.high)},"
+        f" p {p_text(change.p)}),"
         f" {percent(change.base)} → {percent(change.tuned)}"
     )
     if verdict == "unclear":

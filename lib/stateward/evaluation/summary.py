@@ -46,7 +46,10 @@ class RunSummary:
 
 @dataclass(kw_only=True)
 class Comparison:
-    """One run against the baseline. If `refused`, it holds no figures and says why."""
+    """One run against the baseline. If `refused`, it holds no figures and says why.
+
+    `sentences` say what is supported; `limits` what no figure here says.
+    """
 
     base: str
     tuned: str
@@ -56,6 +59,7 @@ class Comparison:
     transitions: Transitions | None = None
     cost_changes: dict[str, float] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

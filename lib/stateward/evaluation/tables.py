@@ -13,11 +13,13 @@ from stateward.evaluation.summary import Comparison, RunSummary, SeedGroup
 
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """A table: the first column is text, the others are figures."""
+    """A table: the first column is text, the others are figures. `section` of the page it stands in: ``success``,
+    ``effort`` or ``costs``; empty where the page shows it in another form."""
 
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+    section: str = ""
 
     def terminal(self, width: int = 80) -> str:
         """Aligned columns in lines of at most `width`: figures that do not fit beside each other go into a further
@@ -52,21 +54,31 @@ class TextTable:
 def headline(base: RunSummary, tuned: RunSummary, comparison: Comparison) -> TextTable:
     """Base against tuned, as the published table has it: success, reliability, reach, cost."""
     n, k = base.tasks * base.trials, base.trials
-    c = comparison.changes
     rows = [
-        ["trials passed", f"{base.successes:,}", f"{tuned.successes:,}", f"of {n:,}"],
-        ["pass@1", *_pair(base, tuned, "pass@1"), points(c["pass@1"].difference.value)],
-        [f"tasks {k}/{k}", str(base.reliable), str(tuned.reliable), f"of {base.tasks}"],
-        [f"share {k}/{k}", *_pair(base, tuned, "k/k"), points(c["k/k"].difference.value)],
-        ["tasks ≥ 1", str(base.at_least_once), str(tuned.at_least_once), f"of {base.tasks}"],
-        ["share ≥ 1", *_pair(base, tuned, "any"), points(c["any"].difference.value)],
+        ["trials passed", f"{base.successes:,}", f"{tuned.successes:,}", f"of {n:,}", ""],
+        ["pass@1", *_pair(base, tuned, "pass@1"), *_change(comparison, "pass@1")],
+        [f"tasks {k}/{k}", str(base.reliable), str(tuned.reliable), f"of {base.tasks}", ""],
+        [f"share {k}/{k}", *_pair(base, tuned, "k/k"), *_change(comparison, "k/k")],
+        ["tasks ≥ 1", str(base.at_least_once), str(tuned.at_least_once), f"of {base.tasks}", ""],
+        ["share ≥ 1", *_pair(base, tuned, "any"), *_change(comparison, "any")],
     ]
     for title, name in (("cost", "total"), ("cost per success", "per_success"), (f"cost per {k}/{k}", "per_reliable")):
         old, new = getattr(base.costs, name), getattr(tuned.costs, name)
-        rows.append([title, dollars(old), dollars(new), change_percent(comparison.cost_changes[name])])
-    return TextTable(
-        title=f"{base.label} against {tuned.label}", header=["", base.label, tuned.label, "change"], rows=rows
-    )
+        rows.append([title, dollars(old), dollars(new), change_percent(comparison.cost_changes[name]), ""])
+    header = ["", base.label, tuned.label, "change", "95 % interval"]
+    return TextTable(title=f"{base.label} against {tuned.label}", header=header, rows=rows)
+
+
+def _change(comparison: Comparison, name: str) -> list[str]:
+    d = comparison.changes[name].difference
+    return [points(d.value), span(d)]
+
+
+def span(figure: Figure) -> str:
+    """``+6.31 … +11.85``, in points."""
+    if figure.low != figure.low:
+        return "–"
+    return f"{points(figure.low)} … {points(figure.high)}".replace(" points", "")
 
 
 def changes_table(comparison: Comparison) -> TextTable:
@@ -77,7 +89,7 @@ def changes_table(comparison: Comparison) -> TextTable:
             percent(c.base),
             percent(c.tuned),
             points(c.difference.value),
-            f"{points(c.difference.low)} … {points(c.difference.high)}".replace(" points", ""),
+            span(c.difference),
             p_text(c.p).removeprefix("= "),
         ]
         for name, c in comparison.changes.items()
@@ -86,7 +98,13 @@ def changes_table(comparison: Comparison) -> TextTable:
         title="Paired changes (95 % intervals over tasks; sign-flip test)",
         header=["metric", comparison.base, comparison.tuned, "change", "interval", "p"],
         rows=rows,
+        section="success",
     )
+
+
+def ranked(summaries: Sequence[RunSummary]) -> list[RunSummary]:
+    """Best first by pass@1; runs that are not scored last."""
+    return sorted(summaries, key=lambda s: (s.scored, s.figures["pass@1"].value), reverse=True)
 
 
 def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
@@ -94,9 +112,8 @@ def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
 
     The last column begins the fingerprint of the run's conditions: rows that share it may be compared.
     """
-    ordered = sorted(summaries, key=lambda s: (s.scored, s.figures["pass@1"].value), reverse=True)
     rows = []
-    for s in ordered:
+    for s in ranked(summaries):
         name, figures = f"{s.label} (partial)", ["not scored", "not scored"]
         if s.scored:
             name, figures = s.label, [with_interval(s.figures["pass@1"]), with_interval(s.figures["k/k"])]
@@ -115,7 +132,7 @@ def partial_table(summaries: Sequence[RunSummary]) -> TextTable:
             share = percent(s.successes / s.valid) if s.valid else "–"
             rows.append([s.label, f"{s.successes:,}", f"{s.valid:,}", f"{s.tasks * s.trials:,}", share])
     header = ["PARTIAL, NO SCORE", "passed", "valid", "planned", "of valid"]
-    return TextTable(title="Partial runs so far", header=header, rows=rows)
+    return TextTable(title="Partial runs so far", header=header, rows=rows, section="success")
 
 
 def domains_table(summaries: Sequence[RunSummary]) -> TextTable:
@@ -133,7 +150,7 @@ def domains_table(summaries: Sequence[RunSummary]) -> TextTable:
             figures = s.domains.get(domain)
             row += [percent(figures["pass@1"].value), percent(figures["k/k"].value)] if figures else ["–", "–"]
         rows.append(row)
-    return TextTable(title="Domains", header=header, rows=rows)
+    return TextTable(title="Domains", header=header, rows=rows, section="success")
 
 
 def metrics_table(summaries: Sequence[RunSummary]) -> TextTable:
@@ -147,7 +164,7 @@ def metrics_table(summaries: Sequence[RunSummary]) -> TextTable:
     names += [f"pass^{k} plug-in" for k in ks if k > 1]
     rows = [[n, *(with_interval(s.figures[n]) if n in s.figures else "–" for s in scored)] for n in names]
     rows.append(["pass@1, void = failure", *(with_interval(s.void_as_failure["pass@1"]) for s in scored)])
-    return TextTable(title="Metrics", header=["metric", *(s.label for s in scored)], rows=rows)
+    return TextTable(title="Metrics", header=["metric", *(s.label for s in scored)], rows=rows, section="success")
 
 
 def usage_table(summaries: Sequence[RunSummary]) -> TextTable:
@@ -171,7 +188,7 @@ def usage_table(summaries: Sequence[RunSummary]) -> TextTable:
         for s in summaries:
             row += [_short(s.usage[name][who]) for who in ("all", "pass", "fail")]
         rows.append(row)
-    return TextTable(title="Usage", header=header, rows=rows)
+    return TextTable(title="Usage", header=header, rows=rows, section="effort")
 
 
 def void_table(summaries: Sequence[RunSummary]) -> TextTable:
@@ -186,7 +203,9 @@ def void_table(summaries: Sequence[RunSummary]) -> TextTable:
         for s in summaries:
             row += [str(s.voids.get(kind, {}).get(k, 0)) for k in ("attempts", "standing")]
         rows.append(row)
-    return TextTable(title="Voids", header=header, rows=rows or [["none", *["0"] * (len(header) - 1)]])
+    return TextTable(
+        title="Voids", header=header, rows=rows or [["none", *["0"] * (len(header) - 1)]], section="effort"
+    )
 
 
 def seeds_table(group: SeedGroup) -> TextTable:
@@ -198,13 +217,15 @@ def seeds_table(group: SeedGroup) -> TextTable:
             [
                 name,
                 points(figure.value),
-                f"{points(figure.low)} … {points(figure.high)}".replace(" points", ""),
+                span(figure),
                 p_text(p).removeprefix("= "),
                 f"{points(min(single))} … {points(max(single))}".replace(" points", ""),
             ]
         )
     title = f"{group.method}: {len(group.labels)} training seeds against {group.base} (intervals over tasks and seeds)"
-    return TextTable(title=title, header=["metric", "mean change", "interval", "p", "seeds"], rows=rows)
+    return TextTable(
+        title=title, header=["metric", "mean change", "interval", "p", "seeds"], rows=rows, section="success"
+    )
 
 
 def costs_table(stages: Sequence[StageCost]) -> TextTable:
@@ -216,7 +237,9 @@ def costs_table(stages: Sequence[StageCost]) -> TextTable:
         hours = f"{s.gpu.hours:,.1f}" if known else "–"
         gpu = "–" if not known else "no price" if s.gpu.dollars != s.gpu.dollars else dollars(s.gpu.dollars)
         rows.append([s.name, f"{s.attempts:,}", tokens, hours, gpu])
-    return TextTable(title="Campaign costs", header=["stage", "episodes", "tokens", "GPU-hours", "GPUs"], rows=rows)
+    return TextTable(
+        title="Campaign costs", header=["stage", "episodes", "tokens", "GPU-hours", "GPUs"], rows=rows, section="costs"
+    )
 
 
 def finish_table(summaries: Sequence[RunSummary]) -> TextTable:
@@ -231,7 +254,7 @@ def finish_table(summaries: Sequence[RunSummary]) -> TextTable:
         for s in summaries:
             row += [f"{s.finish.get(reason, {}).get(o, 0):,}" for o in ("pass", "fail")]
         rows.append(row)
-    return TextTable(title="Finish reasons", header=header, rows=rows)
+    return TextTable(title="Finish reasons", header=header, rows=rows, section="effort")
 
 
 def with_interval(figure: Figure) -> str:

@@ -19,6 +19,7 @@
     if (!cache.has(id)) cache.set(id, inflate(id));
     return cache.get(id);
   };
+  const count = (n, what) => n.toLocaleString("en") + " " + what + (n === 1 ? "" : "s");
   const WORD = { p: "pass", f: "fail", v: "void" };
   const MARK = { p: "✓", f: "✗", v: "○" };
 
@@ -33,16 +34,21 @@
   };
   const message = (m, pool) => {
     const role = { s: "system", u: "user", a: "assistant", t: "tool" }[m[0]] || m[0];
-    const item = make("li", { class: "msg " + role });
-    item.append(make("div", { class: "who" }, m[4] ? role + " " + m[4] : role));
+    const who = make("div", { class: "who" }, role, ...(m[4] ? [make("span", {}, m[4])] : []));
+    const says = make("div", { class: "says" });
     if (m[2] !== null) {
       const think = make("details", {}, make("summary", { class: "think" }, "reasoning"));
-      think.append(body(pool[m[2]], "think"));
-      item.append(think);
+      think.append(body(pool[m[2]], "think prose"));
+      says.append(think);
     }
-    if (m[1] !== null) item.append(body(pool[m[1]]));
-    for (const [name, args] of m[3] || []) item.append(body("→ " + name + "(" + pool[args] + ")"));
-    return item;
+    if (m[1] !== null) {
+      const said = body(pool[m[1]], role === "tool" ? "" : "prose");
+      // Every trial of a task begins with the same instructions; they open on demand.
+      if (role === "system") says.append(make("details", {}, make("summary", {}, "instructions, " + pool[m[1]].length.toLocaleString("en") + " characters"), said));
+      else says.append(said);
+    }
+    for (const [name, args] of m[3] || []) says.append(body("→ " + name + "(" + pool[args] + ")", "call"));
+    return make("li", { class: "msg " + role }, who, says);
   };
   const differenceTable = (rows, more) => {
     const table = make("table", { class: "diff" });
@@ -62,11 +68,11 @@
     const whole = document.getElementById("w" + task + "-" + run + "-" + index);
     if (whole) { const full = await load(whole.id); talk = full.talks[0]; pool = full.pool; }
     const box = make("article", { class: "episode", tabindex: "-1", "aria-label": data.runs[run] + " trial " + index + ", " + WORD[outcome] });
-    box.append(make("h4", { style: "margin:0" }, data.runs[run] + ", trial " + index + ": ", make("span", { class: WORD[outcome] }, MARK[outcome] + " " + WORD[outcome])));
-    box.append(make("p", { class: "faint" }, turns + " turns, " + calls + " tool calls, " + tokens.toLocaleString("en") + " completion tokens, " + seconds + " s; ended: " + finish + (attempt > 1 ? "; attempt " + attempt : "")));
+    box.append(make("h4", {}, data.runs[run] + ", trial " + index + ": ", make("span", { class: WORD[outcome] }, MARK[outcome] + " " + WORD[outcome])));
+    box.append(make("p", { class: "faint" }, count(turns, "turn") + ", " + count(calls, "tool call") + ", " + count(tokens, "completion token") + ", " + seconds + " s; ended: " + finish + (attempt > 1 ? "; attempt " + attempt : "")));
     if (!talk) { box.append(make("p", {}, "No conversation is stored.")); return box; }
     if (talk.x) box.append(make("h5", {}, "System fault"), body(talk.x));
-    if (talk.f) box.append(make("h5", {}, "The check failed at " + talk.f[0]), body(talk.f[1], "fail"), body(talk.f[2]));
+    if (talk.f) box.append(make("div", { class: "failure" }, make("h5", {}, "The check failed at " + talk.f[0]), body(talk.f[1], "fail"), body(talk.f[2])));
     box.append(differenceTable(talk.d, talk.dn));
     const list = make("ol", { "aria-label": "conversation" });
     for (const m of talk.m) list.append(message(m, pool));
@@ -127,7 +133,7 @@
   };
 
   // ---- the list of tasks ---------------------------------------------------------------------------------------
-  const table = document.getElementById("tasks");
+  const table = document.getElementById("task-list");
   if (!table) return;
   const rows = [...table.tBodies[0].rows];
   const text = document.getElementById("filter"), domain = document.getElementById("domain"), change = document.getElementById("change");
