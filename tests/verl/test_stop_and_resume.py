@@ -1,8 +1,8 @@
 """Real Verl, Ray, FSDP and vLLM on the CPU: killed again and again, and still the same training.
 
-One run is left alone. Another is stopped by kill -9 of an episode process, of the trainer's worker, of the driver in a
-step, and of the driver while it saves; each time the same call goes on from the last verified checkpoint. Both must end
-at the same step with the same losses.
+One run is left alone until its last step, in which it stands still for its watchdog to find. Another is stopped by kill
+-9 of an episode process, of the trainer's worker, of the driver in a step, and of the driver while it saves; each time
+the same call goes on from the last verified checkpoint. Both must have the same losses and the same weights.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _with_tests(env: dict[str, str]) -> dict[str, str]:
     return {"PYTHONPATH": ":".join(part for part in (env.get("PYTHONPATH", ""), str(HERE)) if part)}
 
 
-def config_of(model: Path, run_dir: Path) -> Config:
+def config_of(model: Path, run_dir: Path, steps: int = STEPS) -> Config:
     return Config(
         name="stop",
         run_dir=str(run_dir),
@@ -83,7 +83,8 @@ def config_of(model: Path, run_dir: Path) -> Config:
         sampling=SamplingConfig(top_k=-1, top_p=1.0, max_tokens_per_turn=32),
         train=TrainConfig(
             device="cpu",
-            steps=STEPS,
+            steps=steps,
+            watchdog_minutes=0.75,
             group_size=4,
             groups_per_step=2,
             learning_rate=3e-3,
@@ -103,8 +104,8 @@ def config_of(model: Path, run_dir: Path) -> Config:
     )
 
 
-def call(model: Path, run_dir: Path) -> run.TrainResult:
-    return train(config_of(model, run_dir), run_dir, model=model, policy_id="base", pool=POOL)
+def call(model: Path, run_dir: Path, steps: int = STEPS) -> run.TrainResult:
+    return train(config_of(model, run_dir, steps), run_dir, model=model, policy_id="base", pool=POOL)
 
 
 def ours(match: Callable[[psutil.Process], bool]) -> list[psutil.Process]:
@@ -138,14 +139,14 @@ def steps_done(run_dir: Path) -> int:
 
 @dataclass(frozen=True)
 class Stop:
-    """Let a run go on until its `step` is under way, then kill what matches `whom` with signal 9.
+    """Let a run go on until its `step` is under way, then kill what matches `whom` with signal 9; None leaves it there.
 
     With `saving`, the run is let into the saving of that step's checkpoint: where the data loader's state is to be
     written, last of all, there is a pipe that nobody reads, so the driver waits there with its shards written.
     """
 
     step: int
-    whom: Callable[[psutil.Process], bool]
+    whom: Callable[[psutil.Process], bool] | None
     saving: bool = False
 
     @contextmanager
@@ -173,7 +174,8 @@ class Stop:
                     return False
             return True
 
-        if not until(lambda: steps_done(run_dir) == self.step - 1):
+        whom = self.whom
+        if whom is None or not until(lambda: steps_done(run_dir) == self.step - 1):
             return
         if self.saving:
             folder = run_dir / "train" / "checkpoints" / f"global_step_{self.step}"
@@ -183,10 +185,17 @@ class Stop:
             shards = verify.shard_files(folder, 1)[:3]
             if not until(lambda: all(shard.is_file() for shard in shards)):
                 return
-        if until(lambda: bool(ours(self.whom))):
-            for process in ours(self.whom):
+        if until(lambda: bool(ours(whom))):
+            for process in ours(whom):
                 process.kill()
                 killed.append(process.pid)
+
+
+def weights(checkpoint: Path) -> dict[str, list[float]]:
+    import torch
+
+    shard = torch.load(verify.shard_files(checkpoint, 1)[0], weights_only=False)
+    return {name: torch.as_tensor(getattr(t, "_local_tensor", t)).flatten().tolist() for name, t in shard.items()}
 
 
 STOPS = [Stop(2, is_host), Stop(3, is_worker), Stop(4, is_driver), Stop(5, is_driver, saving=True)]
@@ -194,9 +203,12 @@ STOPS = [Stop(2, is_host), Stop(3, is_worker), Stop(4, is_driver), Stop(5, is_dr
 
 def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path) -> None:
     alone, stopped = tmp_path / "alone", tmp_path / "stopped"
-    result = call(model, alone)
-    assert (result.steps, result.resumed_from) == (STEPS, 0)
+    with Stop(STEPS + 1, None).of(alone), pytest.raises(SystemFault, match=r"nothing was finished for 0\.75 minutes"):
+        call(model, alone, STEPS + 1)
     assert not ours(lambda process: True), "processes are left over"
+    stacks = [file.read_text() for file in (alone / "train" / "logs" / "stacks").iterdir()]
+    assert sum("most recent call first" in text for text in stacks) >= 4, "driver, host, trainer process, engine"
+    assert any("in next_report" in text for text in stacks)
 
     for stop in STOPS:
         with stop.of(stopped) as killed:
@@ -211,8 +223,9 @@ def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path)
     assert (stopped / "train" / "checkpoints" / "incomplete-global_step_5").is_dir()
     last = call(model, stopped)
     assert (last.steps, last.resumed_from) == (STEPS, STEPS - 1)
-    assert last.checkpoint.name == result.checkpoint.name == f"global_step_{STEPS}"
+    assert last.checkpoint.name == f"global_step_{STEPS}"
     assert verify.is_verified(last.checkpoint)
+    assert weights(last.checkpoint) == weights(alone / "train" / "checkpoints" / last.checkpoint.name)
 
     lines = [read_lines(folder / "train" / "metrics.jsonl") for folder in (alone, stopped)]
     assert [(line["step"], line["start"]) for line in lines[0]] == [(step, 1) for step in range(1, STEPS + 1)]

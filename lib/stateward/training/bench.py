@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import statistics
 import sys
 import tempfile
@@ -75,38 +76,39 @@ def measure_loops(args: argparse.Namespace) -> dict[str, Any]:
     from stateward.training.launch import drive, local_ray, write_plan
     from stateward.training.plan import plan_training
 
-    with tempfile.TemporaryDirectory(prefix="stateward-bench-") as folder:
-        asked = [
-            f"run_dir={folder}/run",
-            f"train.groups_per_step={args.groups}",
-            f"train.group_size={args.size}",
-            f"sampling.max_tokens_per_turn={args.tokens}",
-            f"episode.concurrency={args.groups * args.size}",
-            "episode.max_agent_turns=1",
-        ]
-        config = load_config(args.config, asked)
-        pool = selected_tasks(config, config.tasks.train)[: args.groups]
-        if len(pool) < args.groups:
-            raise UserError(f"--groups {args.groups}", f"{config.tasks.train} has {len(pool)} tasks")
-        plan = plan_training(config, config.run_dir, model_path(config))
-        write_plan(plan, "bench", pool, start=1)
-        order, result = Path(folder) / "asked.json", Path(folder) / "loops.json"
-        order.write_text(
-            json.dumps(
-                {
-                    "uids": [task.uid for task in pool],
-                    "size": args.size,
-                    "tokens": args.tokens,
-                    "rounds": args.rounds,
-                    "result": str(result),
-                }
-            )
+    folder = tempfile.mkdtemp(prefix="stateward-bench-")  # stays after a failure: its logs are named
+    asked = [
+        f"run_dir={folder}/run",
+        f"train.groups_per_step={args.groups}",
+        f"train.group_size={args.size}",
+        f"sampling.max_tokens_per_turn={args.tokens}",
+        f"episode.concurrency={args.groups * args.size}",
+        "episode.max_agent_turns=1",
+    ]
+    config = load_config(args.config, asked)
+    pool = selected_tasks(config, config.tasks.train)[: args.groups]
+    if len(pool) < args.groups:
+        raise UserError(f"--groups {args.groups}", f"{config.tasks.train} has {len(pool)} tasks")
+    plan = plan_training(config, config.run_dir, model_path(config))
+    write_plan(plan, "bench", pool, start=1)
+    order, result = Path(folder) / "asked.json", Path(folder) / "loops.json"
+    order.write_text(
+        json.dumps(
+            {
+                "uids": [task.uid for task in pool],
+                "size": args.size,
+                "tokens": args.tokens,
+                "rounds": args.rounds,
+                "result": str(result),
+            }
         )
-        os.environ[bench_loops.ASKED] = str(order)
-        with local_ray(plan) as node:
-            drive(plan, node, module="stateward.training.bench_loops")
-        found: dict[str, Any] = json.loads(result.read_text())
-        return found
+    )
+    os.environ[bench_loops.ASKED] = str(order)
+    with local_ray(plan) as node:
+        drive(plan, node, module="stateward.training.bench_loops")
+    found: dict[str, Any] = json.loads(result.read_text())
+    shutil.rmtree(folder)
+    return found
 
 
 def loop_table(found: dict[str, Any], args: argparse.Namespace) -> list[str]:

@@ -129,10 +129,10 @@ class _Rounds:
             self.manager.submit(order)
         reports = [self.manager.next_report() for _ in orders]
         seconds = time.perf_counter() - started
-        self._clear()
         odd = [s for r in reports for s in r.sessions if s.sampled_tokens != self.tokens]
         if odd:
             raise SystemFault("bug", f"an episode has not {self.tokens} sampled tokens: {odd[0]}")
+        self._clear()
         return seconds, reports
 
     def verls(self, number: int, conversations: list[list[dict[str, str]]]) -> float:
