@@ -45,6 +45,7 @@ def test_a_model_without_a_price_makes_the_total_undefined_not_smaller(tmp_path:
         ("models: {m: {input: 2, cached: 1}}", "models.m.output is None"),
         ("models: {m: {input: -2, cached: 1, output: 1}}", "models.m.input is -2"),
         ("models: {m: {inptu: 2}}", "unknown key 'inptu'"),
+        ("models: {m: {input: 2, cached: 1, output: 1, date: yesterday}}", "models.m.date is 'yesterday'"),
         ("prices: {}", "unknown key 'prices'"),
         ("models: [", "is not YAML"),
         ("[1]", "is not a mapping"),
@@ -60,6 +61,7 @@ def test_mistakes_in_a_price_list_are_named(tmp_path: Path, text: str, said: str
 def test_the_list_that_is_shipped_can_be_read() -> None:
     listed = load_prices(Path(__file__).parents[2] / "configs" / "prices.yaml")
     assert listed.price("practice") is not None
+    assert all(price.source and price.date for price in listed.models.values())
     assert listed.identity == load_prices(Path(__file__).parents[2] / "configs" / "prices.yaml").identity
 
 

@@ -278,4 +278,4 @@ def _unbroken(xs: Sequence[float], ys: Sequence[float]) -> list[list[tuple[float
 def _number(value: float, percent: bool) -> str:
     if math.isnan(value):
         return "undefined"
-    return f"{value * 100:.0f} %" if percent else f"{value:g}"
+    return f"{round(value * 100, 4):g} %" if percent else f"{value:,g}"

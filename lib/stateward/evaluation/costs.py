@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +16,16 @@ from stateward.outcome import fingerprint
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """US dollars per million tokens. `cached` is for prompt tokens that the provider's cache served."""
+    """US dollars per million tokens. `cached` is for prompt tokens that the provider's cache served.
+
+    `source` says where the price is from, `date` when it was so (``YYYY-MM-DD``).
+    """
 
     input: float
     cached: float
     output: float
+    source: str = ""
+    date: str = ""
 
     def of(self, prompt: int, cached: int, completion: int) -> float:
         """Dollars. `prompt` includes the cached tokens and `completion` the reasoning, as providers and vLLM count."""
@@ -35,7 +41,8 @@ class PriceList:
 
     @property
     def identity(self) -> str:
-        return fingerprint({"models": {k: vars(v) for k, v in self.models.items()}, "gpu_hour": self.gpu_hour})
+        models = {k: {"input": v.input, "cached": v.cached, "output": v.output} for k, v in self.models.items()}
+        return fingerprint({"models": models, "gpu_hour": self.gpu_hour})
 
     def price(self, model: str) -> Price | None:
         """The price of `model`, given by name or as the path of a checkpoint whose folder has that name."""
@@ -60,11 +67,13 @@ def load_prices(path: Path) -> PriceList:
     _only(path, "the file", node, {"models", "gpu_hour"})
     models = {}
     for name, row in (node.get("models") or {}).items():
-        _only(path, f"models.{name}", row, {"input", "cached", "output", "source"})
+        _only(path, f"models.{name}", row, {"input", "cached", "output", "source", "date"})
         models[str(name)] = Price(
             input=_number(path, f"models.{name}", row, "input"),
             cached=_number(path, f"models.{name}", row, "cached"),
             output=_number(path, f"models.{name}", row, "output"),
+            source=str(row.get("source", "")),
+            date=_date(path, f"models.{name}", row),
         )
     hours = {str(k): _number(path, "gpu_hour", node["gpu_hour"], k) for k in node.get("gpu_hour") or {}}
     return PriceList(models=models, gpu_hour=hours)
@@ -138,6 +147,14 @@ def _only(path: Path, where: str, node: Any, keys: set[str]) -> None:
     for key in node:
         if key not in keys:
             raise UserError(f"{path}: {where} has an unknown key {key!r}", do=nearest(str(key), keys))
+
+
+def _date(path: Path, where: str, row: dict[str, Any]) -> str:
+    value = str(row.get("date", ""))
+    try:
+        return datetime.date.fromisoformat(value).isoformat() if value else ""
+    except ValueError:
+        raise UserError(f"{path}: {where}.date is {value!r}", "it is no date", "write it as 2026-01-31") from None
 
 
 def _number(path: Path, where: str, node: dict[str, Any], key: str) -> float:

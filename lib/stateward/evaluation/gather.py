@@ -11,7 +11,7 @@ from typing import Any
 from stateward.errors import UserError, nearest
 from stateward.evaluation.assess import compare, compare_seeds, group_of, per_task, summarize
 from stateward.evaluation.campaign_costs import StageCost, campaign_costs
-from stateward.evaluation.costs import load_prices
+from stateward.evaluation.costs import PriceList, load_prices, party_models
 from stateward.evaluation.run import Run, load_runs
 from stateward.evaluation.summary import Comparison, RunSummary, SeedGroup, plain
 from stateward.evaluation.tables import (
@@ -23,6 +23,7 @@ from stateward.evaluation.tables import (
     headline,
     metrics_table,
     partial_table,
+    prices_table,
     runs_table,
     seeds_table,
     usage_table,
@@ -64,7 +65,14 @@ class Report:
     seed_groups: list[SeedGroup]
     stages: list[StageCost]
     training: dict[str, TrainingLog]
+    prices: PriceList
     generated: float = field(default_factory=time.time)
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models that tokens were spent on, as the price list is asked for them."""
+        asked = [party_models(run.manifest.get("config", {}), run.plan.model) for run in self.runs]
+        return sorted({model for parties in asked for model in parties.values() if model})
 
     @property
     def complete(self) -> bool:
@@ -91,6 +99,9 @@ class Report:
         yield usage_table(self.summaries)
         yield void_table(self.summaries)
         yield costs_table(self.stages)
+        prices = prices_table(self.prices, self.models)
+        if prices.rows:
+            yield prices
 
     def warnings(self) -> Iterator[str]:
         """What keeps a figure from being one: partial runs and refused comparisons."""
@@ -159,6 +170,7 @@ def compute(run_dir: Path, options: ReportOptions) -> Report:
         seed_groups=_seed_groups(runs, comparisons, options),
         stages=campaign_costs(run_dir, prices),
         training=read_training_logs(run_dir),
+        prices=prices,
     )
 
 

@@ -37,19 +37,30 @@ def run_charts(summaries: Sequence[RunSummary], comparisons: Sequence[Comparison
 
 
 def training_charts(logs: Mapping[str, TrainingLog]) -> dict[str, str]:
-    """File stem → SVG of each training's curves; those without a single figure are left out."""
+    """File stem → SVG of the training's curves; those without a single figure are left out.
+
+    Several trainings share a chart: the colour tells them apart, and solid from dashed the two curves of a chart.
+    """
     charts = {}
-    for where, log in logs.items():
-        for title, lines in CURVES.items():
-            series = []
-            for color, (name, read) in enumerate(lines):
+    for title, lines in CURVES.items():
+        series = []
+        for n, (where, log) in enumerate(logs.items()):
+            for line, (name, read) in enumerate(lines):
                 x, y = log.series(read)
-                if x:
-                    series.append(Series(name=name, x=x, y=y, color=color))
-            if series:
-                stem = f"{where} {title}".lower().replace(" ", "-").replace("/", "-")
-                full = title if len(logs) == 1 else f"{title}, {where}"
-                charts[stem] = line_chart(full, series, x_label="step", percent=title in PERCENT)
+                if not x:
+                    continue
+                if len(logs) == 1:
+                    series.append(Series(name=name, x=x, y=y, color=line))
+                else:
+                    legend = "" if line else where
+                    named = f"{where}: {name}"
+                    series.append(Series(name=named, legend=legend, x=x, y=y, color=n % COLORS, dashed=line > 0))
+        if series:
+            label = "step"
+            if len(logs) > 1 and len(lines) > 1:
+                label = f"step (solid: {lines[0][0]}, dashed: {lines[1][0]})"
+            stem = f"train {title}".lower().replace(" ", "-")
+            charts[stem] = line_chart(title, series, x_label=label, percent=title in PERCENT)
     return charts
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stateward.evaluation.campaign_costs import StageCost
+from stateward.evaluation.costs import PriceList
 from stateward.evaluation.metrics import Figure, headline_ks
 from stateward.evaluation.sentences import change_percent, dollars, p_text, percent, points
 from stateward.evaluation.summary import Comparison, RunSummary, SeedGroup
@@ -240,6 +241,18 @@ def costs_table(stages: Sequence[StageCost]) -> TextTable:
     return TextTable(
         title="Campaign costs", header=["stage", "episodes", "tokens", "GPU-hours", "GPUs"], rows=rows, section="costs"
     )
+
+
+def prices_table(prices: PriceList, used: Sequence[str]) -> TextTable:
+    """The prices behind the costs: of the models in `used`, where they are from and from when."""
+    rows = []
+    for model in used:
+        price = prices.price(model)
+        if price is not None:
+            figures = [f"${v:,.3f}".removesuffix("0") for v in (price.input, price.cached, price.output)]
+            rows.append([model.rstrip("/").rpartition("/")[2], *figures, price.date or "no date", price.source or "–"])
+    header = ["dollars per million tokens", "input", "cached", "output", "as of", "source"]
+    return TextTable(title="Prices", header=header, rows=rows, section="costs")
 
 
 def finish_table(summaries: Sequence[RunSummary]) -> TextTable:
