@@ -75,6 +75,15 @@ async def test_a_crashed_server(sandbox: Sandbox, task: Make) -> None:
 
 
 @pytest.mark.usefixtures("good")
+async def test_a_tools_exception_is_logged_plainly(sandbox: Sandbox, task: Make) -> None:
+    async with await sandbox.open(task()) as world:
+        assert (await world.call("fail", {}, call_id="1")).is_error
+        with pytest.raises(SystemFault, match="ValueError: no such note") as fault:
+            await world.call("crash", {}, call_id="2")
+        assert fault.value.cause.isascii()  # no frame around it, and no source of the SDK's
+
+
+@pytest.mark.usefixtures("good")
 async def test_a_server_that_prints_to_stdout(sandbox: Sandbox, task: Make) -> None:
     async with await sandbox.open(task()) as world:
         assert (await world.call("shout", {"lines": 2000}, call_id="1")).text == "shouted"

@@ -44,6 +44,7 @@ def main(control_fd: int) -> NoReturn:
         # Nobody reads the logs of a world, and rendering a line of one costs as much as a call.
         logging.disable(logging.INFO)
         tools = asyncio.run(_warm_up(server))
+        _log_plainly()
         if obstacles := crossing.obstacles(module, [control.fileno()]):
             raise NotForkable("after the import there are " + " and ".join(obstacles))
     except NotForkable as error:
@@ -65,6 +66,19 @@ def main(control_fd: int) -> NoReturn:
     with contextlib.suppress(OSError):  # another server's folder is still in it, or the client was quicker
         os.rmdir(os.path.dirname(order["scratch"]))
     os._exit(0)
+
+
+def _log_plainly() -> None:
+    """Replace handlers that draw: both SDKs log a tool's exception with a coloured traceback, a quarter of a second."""
+    loggers = [entry for entry in logging.root.manager.loggerDict.values() if isinstance(entry, logging.Logger)]
+    for logger in [logging.root, *loggers]:
+        for handler in list(logger.handlers):
+            if any(kind.__module__.startswith("rich.") for kind in type(handler).__mro__):
+                plain = logging.StreamHandler()
+                plain.setLevel(handler.level)
+                plain.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+                logger.removeHandler(handler)
+                logger.addHandler(plain)
 
 
 async def _warm_up(server: Any) -> list[dict[str, Any]]:
