@@ -51,7 +51,8 @@ end_step() {
 trap end_step USR1 TERM
 srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL \
     "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \
-    --interface '' --scratch /tmp -- \
+    --interface '' --scratch /tmp \
+    --deadline 600 -- \
     "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR" "$@" &
 step=$!
 while :; do

@@ -16,6 +16,7 @@ from stateward.cluster.node import (
     port_block,
     scratch_folder,
 )
+from stateward.cluster.profile import load_profile
 from stateward.errors import UserError
 
 STEP = {"SLURM_PROCID": "2", "SLURM_NTASKS": "4", "SLURMD_NODENAME": "gpu2", "SLURM_JOB_ID": "8"}
@@ -78,3 +79,13 @@ def test_scratch_is_private_short_and_gone_afterwards(tmp_path: Path) -> None:
         assert all(Path(path).is_dir() for path in caches.values())
         assert {"TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "VLLM_CACHE_ROOT"} <= set(caches)
     assert not folder.exists()
+
+
+def test_a_long_scratch_is_refused_when_the_profile_is_read(tmp_path: Path) -> None:
+    """At submission, not hours later on a node."""
+    text = (Path(__file__).parents[2] / "configs" / "cluster" / "h100.yaml").read_text()
+    profile = tmp_path / "profile.yaml"
+    profile.write_text(text.replace("scratch: /tmp ", f"scratch: /{'x' * 129} "))
+    with pytest.raises(UserError, match="130 bytes") as caught:
+        load_profile(profile)
+    assert "107" in caught.value.why

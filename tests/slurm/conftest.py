@@ -8,7 +8,9 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,14 +34,14 @@ def free_port_base() -> int:
     pytest.fail("no free block of ports")
 
 
-@pytest.fixture(scope="session")
-def slurm() -> Iterator[OneMachineSlurm]:
+@contextmanager
+def one_machine_slurm(**options: Any) -> Iterator[OneMachineSlurm]:
     missing = [name for name in ("slurmctld", "slurmd", "munged") if not shutil.which(name, path="/usr/sbin:/usr/bin")]
     if missing:
         pytest.skip(f"no Slurm on this machine: {', '.join(missing)} not installed (make system)")
-    folder = Path(tempfile.mkdtemp(prefix="ps-"))
+    folder = Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp"))
     folder.chmod(0o755)
-    cluster = OneMachineSlurm(root=folder, port_base=free_port_base(), accounting=bool(shutil.which("mariadbd")))
+    cluster = OneMachineSlurm(root=folder, port_base=free_port_base(), **options)
     try:
         cluster.up()
         yield cluster
@@ -48,14 +50,39 @@ def slurm() -> Iterator[OneMachineSlurm]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[OneMachineSlurm]:
+    accounting = bool(shutil.which("mariadbd"))
+    # Limits are enforced where accounting can keep them, as on most clusters; none is set but where a test sets one.
+    with one_machine_slurm(accounting=accounting, enforce="limits" if accounting else "") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def without_accounting() -> Iterator[OneMachineSlurm]:
+    """A second cluster without slurmdbd: no sacct, no accounts."""
+    with one_machine_slurm(accounting=False) as cluster:
+        yield cluster
+
+
+def log_in(cluster: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:
+    for name in [n for n in os.environ if n.startswith(("SLURM_", "SBATCH_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("SLURM_CONF", cluster.env["SLURM_CONF"])
+    monkeypatch.setenv("PATH", cluster.env["PATH"])
+    return cluster
+
+
 @pytest.fixture
 def on_cluster(slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:
     """This process as a login node of the cluster."""
-    for name in [n for n in os.environ if n.startswith(("SLURM_", "SBATCH_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
-    monkeypatch.setenv("PATH", slurm.env["PATH"])
-    return slurm
+    return log_in(slurm, monkeypatch)
+
+
+@pytest.fixture
+def on_plain_cluster(without_accounting: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:
+    """This process as a login node of the cluster without accounting."""
+    return log_in(without_accounting, monkeypatch)
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stateward.cluster.batch import environment_lines
 from stateward.cluster.directives import role_directives
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import ACTIVE, max_array_size, queue
@@ -99,7 +100,7 @@ def submit_array(
             nodes=1,
             signal_delay_s=profile.signal_seconds,
             array_parallelism=max(1, at_a_time // len(parts)),
-            setup=[*(f"module load {module}" for module in profile.modules), *profile.setup],
+            setup=environment_lines(profile),
             additional_parameters={key: value for key, value in extra.items() if key != "nodes"},
             exclusive=role.exclusive or None,
             stderr_to_stdout=True,

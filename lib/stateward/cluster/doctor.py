@@ -10,17 +10,15 @@ the driver, the container runtime, the scratch folder. The exit status is 0 only
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stateward.cluster.arrays import seconds_of
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.cluster_facts import ClusterFacts, PartitionFacts, ask_cluster
 from stateward.cluster.finding import Finding, bad, good, unknown
-from stateward.cluster.node import MAX_SCRATCH
 from stateward.cluster.node_probe import probe_nodes
 from stateward.cluster.profile import ClusterProfile, Role, load_profile
 from stateward.cluster.scheduler import try_client
@@ -39,7 +37,6 @@ def examine(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> Iterat
     yield good("Slurm", f"{facts.version}, cluster {facts.name!r}")
     yield from _scheduler(profile, facts)
     yield from _accounting(profile, facts)
-    yield _scratch(profile)
     sound = True
     for name in ROLES:
         for finding in _role(name, getattr(profile, name), profile, facts):
@@ -105,18 +102,6 @@ def _accounting(profile: ClusterProfile, facts: ClusterFacts) -> Iterator[Findin
             f"set max_array_tasks to {max(1, room // 2)}"
             + ("" if room >= 2 else ", and submit stage by stage (jobs/probe.py --array), not the chain"),
         )
-
-
-def _scratch(profile: ClusterProfile) -> Finding:
-    room = MAX_SCRATCH - len("/sw12345678-99-") - 8
-    length = len(os.fsencode(profile.scratch))
-    if length > room:
-        return bad(
-            "scratch",
-            f"{profile.scratch!r} has {length} bytes, and Ray's sockets below it pass Linux's 107",
-            f"name a node-local folder of at most {room} bytes, such as /tmp",
-        )
-    return good("scratch", profile.scratch)
 
 
 def _role(name: str, role: Role, profile: ClusterProfile, facts: ClusterFacts) -> Iterator[Finding]:
@@ -206,7 +191,7 @@ def print_findings(findings: Iterator[Finding]) -> int:
     return wrong
 
 
-def main(argv: Sequence[str] | None = None, env: Mapping[str, str] = os.environ) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("profile", type=Path, metavar="PROFILE", help="for instance configs/cluster/h100.yaml")
     parser.add_argument(

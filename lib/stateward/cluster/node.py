@@ -130,13 +130,8 @@ def _free(address: str, port: int) -> bool:
     return True
 
 
-@contextmanager
-def scratch_folder(base: str, job: str, rank: int) -> Iterator[Path]:
-    """A private node-local folder for this start: sockets, caches, temporary files. Removed at the end.
-
-    Raises:
-        UserError: `base` is so long that Ray's socket paths would pass 107 bytes, or cannot be written.
-    """
+def check_scratch(base: str, job: str = "12345678", rank: int = 99) -> None:
+    """Refuse a base folder below which Ray's socket paths would pass 107 bytes, naming how long it may be."""
     limit = MAX_SCRATCH - len(f"/sw{job}-{rank}-") - 8
     if len(os.fsencode(base)) > limit:
         raise UserError(
@@ -144,6 +139,16 @@ def scratch_folder(base: str, job: str, rank: int) -> Iterator[Path]:
             f"Ray's sockets lie below it and Linux allows 107 bytes a path, so it may have {limit}",
             "set scratch in the cluster profile to a short node-local path such as /tmp",
         )
+
+
+@contextmanager
+def scratch_folder(base: str, job: str, rank: int) -> Iterator[Path]:
+    """A private node-local folder for this start: sockets, caches, temporary files. Removed at the end.
+
+    Raises:
+        UserError: `base` is so long that Ray's socket paths would pass 107 bytes, or cannot be written.
+    """
+    check_scratch(base, job, rank)
     try:
         folder = Path(tempfile.mkdtemp(prefix=f"sw{job}-{rank}-", dir=base))
     except OSError as error:

@@ -195,9 +195,16 @@ class OneMachineSlurm:
             time.sleep(0.02)
         (self.root / "run" / f"{name}.pid").unlink(missing_ok=True)
 
-    def start_node(self, node: str) -> None:
-        """Start the daemon of a node again, after `stop_daemon`."""
-        self._daemon(f"slurmd-{node}", ["slurmd", "-N", node])
+    def start_node(self, node: str, hidden: Path | None = None) -> None:
+        """Start the daemon of a node again, after `stop_daemon`; as root, so that its jobs do not see folder `hidden`.
+
+        They get a mount namespace of their own, in which an empty file system lies over it.
+        """
+        command = ["slurmd", "-N", node]
+        if hidden is not None:
+            script = 'mount -t tmpfs none "$1" && exec slurmd -N "$2"'
+            command = ["unshare", "--mount", "--propagation=private", "sh", "-c", script, "sh", str(hidden), node]
+        self._daemon(f"slurmd-{node}", command)
 
     def start_controller(self) -> None:
         """Start the controller again, after `stop_daemon`; its state was saved."""

@@ -11,6 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from stateward.cluster.directives import check_directives
+from stateward.cluster.node import check_scratch
 from stateward.errors import UserError, nearest
 
 
@@ -60,6 +61,7 @@ class ClusterProfile:
     array_concurrency: int = 0  # array tasks at a time over all chunks; 0: as many as there are
     signal_seconds: int = 300  # USR1 reaches the batch script this long before the time limit, and up to 60 s earlier
     max_restarts: int = 10
+    ready_seconds: int = 600  # until Ray must be ready over all nodes of a training job, or the reason is said
     modules: list[str] = field(default_factory=list)
     setup: list[str] = field(default_factory=list)  # shell lines that make `python` the right one
     network_interface: str = (
@@ -73,7 +75,8 @@ def load_profile(path: Path | str) -> ClusterProfile:
     """Read and check a profile.
 
     Raises:
-        UserError: no such file, an unknown or mistyped key, a missing partition, an unknown sbatch directive.
+        UserError: no such file, an unknown or mistyped key, a missing partition, an unknown sbatch directive, a scratch
+            folder too long for Ray.
     """
     path = Path(path)
     if not path.is_file():
@@ -97,6 +100,7 @@ def load_profile(path: Path | str) -> ClusterProfile:
     if missing:
         raise UserError(f"{path}: no value for {', '.join(missing)}", "these have no default", "add them to the file")
     profile = cast(ClusterProfile, OmegaConf.to_object(merged))
+    check_scratch(profile.scratch)
     for name in ("service", "train", "sample", "small"):
         check_directives(getattr(profile, name).extra, where=f"{path}: {name}.extra")
     if profile.gpu_request not in ("gres", "gpus-per-node"):

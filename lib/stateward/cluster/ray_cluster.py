@@ -34,6 +34,7 @@ from stateward.cluster.node import (
 )
 from stateward.cluster.processes import adopt_orphans, stop_descendants
 from stateward.cluster.rendezvous import Rendezvous, check_reports, start_folder
+from stateward.cluster.scheduler import try_client
 from stateward.errors import SystemFault, UserError
 
 #: The driver finds the cluster in these variables.
@@ -43,6 +44,7 @@ _START_ATTEMPTS = 3
 #: Ray's daemons end within a second of SIGTERM. A cancelled job has KillWait, 30 s on most clusters.
 _PATIENCE_SECONDS = 3.0
 _GOODBYE_SECONDS = 10.0
+_LATER_SECONDS = 15.0
 
 
 class _Terminated(Exception):
@@ -56,6 +58,8 @@ class RayRank:
         self.step, self.interface, self.scratch = step, interface, scratch
         self.began = _job_start(os.environ)
         folder = start_folder(shared, os.environ)
+        # Rank 0 knows who is missing, so it speaks first.
+        deadline_seconds += _LATER_SECONDS if step.rank else 0.0
         self.meeting = Rendezvous(folder, rank=step.rank, size=step.size, deadline_seconds=deadline_seconds)
         self.env: dict[str, str] = {}
         self.address = ""
@@ -78,6 +82,7 @@ class RayRank:
             self.meeting.give_up(self.step.node, str(error))
             status = 1
         # srun kills every rank once one has ended badly. So all clean up first, and then they end together.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         if not self.meeting.leave(_GOODBYE_SECONDS):
             self.stamp("not all ranks said goodbye")
         return status
@@ -108,8 +113,14 @@ class RayRank:
         self.meeting.report(report_of(self.step, self.address, canary, scratch, os.environ))
         self.stamp(f"address {self.address}, scratch {scratch}")
 
+    def _node_of(self, rank: int) -> str:
+        """Name of a rank's node: one rank a node, in the order of the step's list. scontrol expands it by itself."""
+        status, answer = try_client("scontrol", "show", "hostnames", os.environ.get("SLURM_STEP_NODELIST", ""))
+        names = answer.split()
+        return f"({names[rank]})" if status == 0 and len(names) == self.step.size else ""
+
     def _head(self, driver: Sequence[str], scratch: Path) -> int:
-        reports = self.meeting.reports()
+        reports = self.meeting.reports(self._node_of)
         problems = check_reports(reports, self.meeting.canary())
         if problems:
             raise SystemFault("cluster", "; ".join(problems))

@@ -71,13 +71,17 @@ class Rendezvous:
     def report(self, node: NodeReport) -> None:
         write_json(self.folder / f"node-{node.rank}.json", asdict(node))
 
-    def reports(self) -> list[NodeReport]:
-        """All ranks' reports, in order of rank, once they are there. A missing one is named by its rank."""
+    def reports(self, node_of: Callable[[int], str] = lambda rank: "") -> list[NodeReport]:
+        """All ranks' reports, in order of rank, once they are there. A missing one is named by its rank and node."""
 
         def missing() -> list[int]:
             return [r for r in range(self.size) if not (self.folder / f"node-{r}.json").is_file()]
 
-        self.wait(lambda: not missing(), lambda: f"no report of rank {', '.join(map(str, missing()))}")
+        def named() -> str:
+            ranks = ", ".join(f"{rank} {node_of(rank)}".strip() for rank in missing())
+            return f"no report of rank {ranks}; what it said last stands above, or its node does not see {self.folder}"
+
+        self.wait(lambda: not missing(), named)
         rows = [json.loads((self.folder / f"node-{r}.json").read_text()) for r in range(self.size)]
         return [NodeReport(**row) for row in rows]
 
