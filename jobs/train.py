@@ -41,6 +41,10 @@ def main(argv: Sequence[str] | None) -> int:
 
     model = model_path(config)
     pool_file = Path(args.pool) if args.pool else RunDir(Path(config.run_dir)).pool / "train.yaml"
+    if not (args.pool or pool_file.is_file()):
+        raise UserError(
+            f"{pool_file} is not there", "it lists the tasks to train on", "run jobs/probe.py and jobs/curate.py"
+        )
     pool = selected_tasks(config, str(pool_file))
     policy_id = policy_fingerprint(model, (config.policy.tool_parser, config.policy.reasoning_parser))
     for run in seed_runs(config, args.seeds):
