@@ -31,6 +31,7 @@
 #SBATCH --exclusive
 
 set -uo pipefail
+export STATEWARD_JOB_BEGAN=$(date +%s.%N)
 export PYTHONNOUSERSITE=1
 unset PYTHONPATH
 source .venv/bin/activate

@@ -59,6 +59,7 @@ def training_job(
         *sbatch_lines(own | workers),
         "",
         "set -uo pipefail",
+        "export STATEWARD_JOB_BEGAN=$(date +%s.%N)",
         *environment_lines(profile),
         f"PYTHON=${{PYTHON:-{shlex.quote(python)}}}",
         f"CONFIG=${{CONFIG:-{shlex.quote(config)}}}",

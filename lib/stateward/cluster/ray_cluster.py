@@ -225,8 +225,8 @@ def _terminate(number: int, frame: FrameType | None) -> None:
 
 
 def _job_start(env: dict[str, str] | os._Environ[str]) -> float:
-    """When the job began, if Slurm says (23.02 and later), otherwise now."""
-    return float(env.get("SLURM_JOB_START_TIME") or time.time())
+    """When the job began, as the batch script noted it; Slurm's own variable is of 23.02 and whole seconds."""
+    return float(env.get("STATEWARD_JOB_BEGAN") or env.get("SLURM_JOB_START_TIME") or time.time())
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,199 @@
+"""What this suite adds to plain Slurm and plain Ray, measured on a one-machine cluster of its own.
+
+    python -m stateward.cluster.bench [--json FILE]
+
+Three figures, each beside its plain counterpart on the same cluster: submission of an array of 200 tasks against one
+`sbatch --array`; from the allocation's start to a proven Ray over four nodes against `ray start --head` and one worker;
+from the driver's end to no process of the job left. Medians, with the extremes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import secrets
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import psutil
+
+from stateward.cluster.arrays import submit_array
+from stateward.cluster.batch import training_job
+from stateward.cluster.node import port_block
+from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.cluster.processes import adopt_orphans, stop_descendants
+from stateward.cluster.profile import ClusterProfile, Role
+from stateward.cluster.scheduler import cancel, submit
+from stateward.errors import SystemFault
+
+TASKS = 200
+_DRIVER = "import time; print('driver ends', time.time(), flush=True)"
+
+
+def bench(work: Path, cluster: OneMachineSlurm, rounds: int) -> dict[str, list[float]]:
+    """Seconds, `rounds` of each figure: ours and plain take turns, so that both see the same machine."""
+    profile = _profile()
+    figures: dict[str, list[float]] = {name: [] for name in _NAMES}
+    for number in range(rounds):
+        folder = work / str(number)
+        folder.mkdir()
+        figures["sbatch"].append(_seconds(lambda folder=folder: _plain_array(folder)))  # type: ignore[misc]
+        figures["array"].append(_seconds(lambda folder=folder: _our_array(folder, profile)))  # type: ignore[misc]
+        _drain(cluster)
+        figures["ray start"].append(_plain_ray())
+        ready, gone = _training(folder, profile, cluster)
+        figures["ready"].append(ready)
+        figures["gone"].append(gone)
+        print(f"round {number + 1} of {rounds}: { ({k: round(v[-1], 2) for k, v in figures.items()}) }", flush=True)
+    return figures
+
+
+_NAMES = {
+    "sbatch": f"`sbatch --array` of {TASKS} tasks",
+    "array": f"our array of {TASKS} tasks, resumable, one log an attempt",
+    "ray start": "`ray start --head` and one worker on this machine",
+    "ready": "allocation to a proven Ray on 4 nodes",
+    "gone": "driver's end to no process of the job left",
+}
+
+
+def table(figures: dict[str, list[float]]) -> list[str]:
+    """The figures as Markdown."""
+    lines = ["| | median | least | most | against plain |", "|---|---:|---:|---:|---:|"]
+    plain = {"array": "sbatch", "ready": "ray start"}
+    for name, title in _NAMES.items():
+        row = figures[name]
+        ratio = ""
+        if name in plain:
+            ratio = f"{statistics.median(row) / statistics.median(figures[plain[name]]):.2f} ×"
+        lines.append(f"| {title} | {statistics.median(row):.2f} s | {min(row):.2f} s | {max(row):.2f} s | {ratio} |")
+    return lines
+
+
+def _profile() -> ClusterProfile:
+    return ClusterProfile(
+        name="bench",
+        gpu_type="h100",
+        network_interface="loopback",
+        service=Role(partition="cpu", cpus=4, memory_gb=8, time="1:00:00"),
+        train=Role(partition="gpu", nodes=3, cpus=8, memory_gb=8, gpus=1, time="1:00:00"),
+        sample=Role(partition="gpu", cpus=4, memory_gb=8, gpus=1, time="1:00:00"),
+        small=Role(partition="cpu", cpus=2, memory_gb=8, time="1:00:00"),
+        max_restarts=0,
+    )
+
+
+def _seconds(call: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
+
+
+def _plain_array(folder: Path) -> None:
+    script = folder / "plain.sh"
+    script.write_text("#!/bin/bash\ntrue\n")
+    submit(script, f"--array=0-{TASKS - 1}", "--hold", "--output=/dev/null", "--partition=cpu")
+
+
+def _our_array(folder: Path, profile: ClusterProfile) -> None:
+    files = [folder / f"shard-{i:04d}.json" for i in range(TASKS)]
+    profile.sample.extra = {"nice": 0, "begin": "now+1hour"}
+    submit_array("builtins:print", files, profile=profile, role=profile.sample, folder=folder / "array", name="bench")
+
+
+def _drain(cluster: OneMachineSlurm) -> None:
+    while jobs := cluster.run("squeue", "--noheader", "--format", "%A").stdout.split():
+        cancel(set(jobs))
+        time.sleep(0.2)
+
+
+def _plain_ray() -> float:
+    """Seconds of a head and of one worker, started one after the other as their own help says."""
+    with tempfile.TemporaryDirectory(prefix="swb-", dir="/tmp") as folder:
+        ports = port_block(str(secrets.randbelow(10_000)), 0, "127.0.0.2")
+        ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", "--num-cpus=8"]
+        head = [*ray, "--head", "--include-dashboard=false", f"--temp-dir={folder}", f"--port={ports[0]}"]
+        head += ["--node-ip-address=127.0.0.2", "--num-gpus=0", f"--ray-client-server-port={ports[10]}"]
+        worker = [*ray, f"--address=127.0.0.2:{ports[0]}", "--node-ip-address=127.0.0.3", "--num-gpus=1"]
+        began = time.perf_counter()
+        try:
+            for command in (head, worker):
+                subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+            return time.perf_counter() - began
+        finally:
+            stop_descendants()
+
+
+def _training(folder: Path, profile: ClusterProfile, cluster: OneMachineSlurm) -> tuple[float, float]:
+    """Seconds from the job's start to Ray's proof, and from its driver's end to its last process."""
+    (folder / "jobs").mkdir()
+    (folder / "jobs" / "train.py").write_text(_DRIVER)
+    log, script = folder / "job.log", folder / "job.sh"
+    text = training_job(
+        profile=profile,
+        name="bench",
+        log=log,
+        config="-",
+        run_dir=str(folder / "run"),
+        python=sys.executable,
+        home=str(folder),
+    )
+    script.write_text(text)
+    job = submit(script)
+    deadline = time.monotonic() + 600
+    while "driver ends" not in (said := log.read_text() if log.is_file() else ""):
+        if time.monotonic() > deadline:
+            raise SystemFault("cluster", f"the job did not reach its driver: {said[-2000:]}")
+        time.sleep(0.1)
+    ended = float(re.search(r"driver ends ([\d.]+)", said)[1])  # type: ignore[index]
+    while _processes_of(job, cluster):
+        time.sleep(0.02)
+    gone = time.time() - ended
+    ready = float(re.search(r"\[ *([\d.]+) s\] rank 0 \S+: Ray is ready", log.read_text())[1])  # type: ignore[index]
+    return ready, gone
+
+
+def _processes_of(job: str, cluster: OneMachineSlurm) -> list[int]:
+    """Processes that say in their environment that they are of this job; its second component is the next job."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if env.get("SLURM_CONF") == cluster.env["SLURM_CONF"] and env.get("SLURM_JOB_ID") in (job, str(int(job) + 1)):
+            found.append(process.pid)
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args(argv)
+    adopt_orphans()
+    with tempfile.TemporaryDirectory(prefix="swb-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        cluster = OneMachineSlurm(root=Path(name) / "slurm", port_base=29_000)
+        cluster.root.mkdir()
+        try:
+            cluster.up()
+            os.environ |= {"SLURM_CONF": cluster.env["SLURM_CONF"], "PATH": cluster.env["PATH"]}
+            figures = bench(Path(name), cluster, args.rounds)
+        finally:
+            cluster.down()
+    print("\n".join(table(figures)))
+    if args.json:
+        args.json.write_text(json.dumps(figures, indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
