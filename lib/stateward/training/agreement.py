@@ -8,6 +8,7 @@ moves by 0.08.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ray
@@ -47,7 +48,7 @@ def check_agreement(trainer: Any, limit: float) -> dict[str, float]:
         (score - torch.tensor(output.log_probs)).abs() for score, output in zip(scores, outputs, strict=True)
     ]
     means = [difference.mean().item() for difference in differences]
-    worst = max(range(len(means)), key=means.__getitem__)
+    worst = max(range(len(means)), key=lambda i: (math.isnan(means[i]), means[i]))
     found = {"mean_absolute": means[worst], "max_absolute": max(d.max().item() for d in differences)}
     if not found["mean_absolute"] <= limit:  # NaN fails as well
         raise SystemFault(
