@@ -51,6 +51,17 @@ def test_a_line() -> None:
     assert "entropy" not in line
 
 
+def test_what_is_not_finite_is_absent_and_named() -> None:
+    verl = {"actor/grad_norm": math.nan, "actor/lr": 1e-6, "actor/pg_loss": math.inf}
+    line = figures.step_line(7, 2, filled(), verl, {"gen": 2.0}, {"mean_absolute": math.nan, "mean": 0.1})
+    assert json.loads(json.dumps(line, allow_nan=False)) == line
+    assert line["not_finite"] == ["grad_norm", "loss", "logprob_difference.mean_absolute"]
+    assert "grad_norm" not in line
+    assert line["learning_rate"] == 1e-6
+    assert line["logprob_difference"] == {"mean": 0.1}
+    assert figures.step_line(7, 2, filled(), {}, {}, {})["not_finite"] == []
+
+
 def test_numbers_for_the_trackers() -> None:
     line = figures.step_line(7, 2, filled(), {}, {"gen": 2.0}, {})
     flat = figures.flat(line)

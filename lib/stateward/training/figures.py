@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import Counter
@@ -76,12 +77,13 @@ def step_line(
             phase: round(_mean([s.seconds.get(phase, 0.0) for s in kept]), 4)
             for phase in ("total", "open", "sample", "tools", "user", "grade")
         },
-        "logprob_difference": {name: round(value, 6) for name, value in logprobs.items()},
+        "logprob_difference": {name: round(value, 6) for name, value in logprobs.items() if math.isfinite(value)},
     }
-    for theirs, ours in _KEPT.items():
-        if theirs in verl:
-            line[ours] = float(verl[theirs])
-    return line
+    line |= {ours: float(verl[theirs]) for theirs, ours in _KEPT.items() if theirs in verl}
+    # JSON has no NaN. One in the gradient's norm means that Verl left the optimizer step out.
+    line["not_finite"] = [n for n, v in line.items() if isinstance(v, float) and not math.isfinite(v)]
+    line["not_finite"] += [f"logprob_difference.{name}" for name, value in logprobs.items() if not math.isfinite(value)]
+    return {name: value for name, value in line.items() if name not in line["not_finite"]}
 
 
 def flat(line: Mapping[str, Any]) -> dict[str, float]:
