@@ -25,12 +25,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from stateward.errors import StatewardError
 from stateward.grading import Evidence, Grader
 from stateward.sandbox import Sandbox, SandboxLimits, World
 from stateward.sandbox.figures import memory_mb, percentile, process_tree, tree_cpu_seconds
+from stateward.sandbox.scripts import Call, Script, read_scripts
 from stateward.tasks import Task, ToolSpec, load_tasks
 
 CONCURRENCIES = (1, 4, 16, 64)
@@ -39,16 +38,6 @@ FIGURES = ("create_p95_ms", "burst_p95_ms", "episodes_per_s", "cpu_ms_per_episod
 PHASES = ("create", "list", "call", "extract", "grade", "destroy")
 SOAK_CONCURRENCY = 16
 SOAK_WINDOW = 1_000
-
-Call = tuple[str, dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class Script:
-    """What stands in for the model on one task."""
-
-    calls: list[Call]
-    response: str = ""
 
 
 @dataclass
@@ -164,17 +153,6 @@ def made_up(tool: ToolSpec) -> Call:
         for schema in [properties.get(name, {})]
     }
     return tool.name, arguments
-
-
-def read_scripts(path: Path) -> dict[str, Script]:
-    """Scripts by uid; steps called ``say`` are what the assistant says."""
-    raw: dict[str, list[dict[str, Any]]] = yaml.safe_load(path.read_text())
-    found = {}
-    for uid, listed in raw.items():
-        steps = [step for entry in listed for step in entry.items()]
-        texts = [text for name, text in steps if name == "say"]
-        found[uid] = Script([step for step in steps if step[0] != "say"], texts[-1] if texts else "")
-    return found
 
 
 @contextlib.asynccontextmanager
