@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None) -> int:
         "--allow-difference", action="append", default=[], metavar="CONDITION", help="compare although this differs"
     )
     parser.add_argument(
-        "--accept-duplicates", action="store_true", help="score trials that ran twice; the later attempt counts"
+        "--accept-duplicates",
+        action="store_true",
+        help="score trials that ran twice: the later attempt counts; of an --import: equal lines are different trials",
     )
     parser.add_argument(
         "--void-as-failure",
@@ -43,6 +45,8 @@ def main(argv: Sequence[str] | None) -> int:
     parser.add_argument("--prices", type=Path, default=PRICES, metavar="FILE", help="default: configs/prices.yaml")
     parser.add_argument("--bootstrap", type=int, default=10_000, metavar="N", help="resamples (default 10,000)")
     args = parser.parse_args(argv)
+    if args.bootstrap < 100:
+        raise UserError(f"--bootstrap {args.bootstrap}: too few", "a 95 % interval needs some hundreds of resamples")
     if args.trial:
         from stateward.evaluation.find import show_trial
 
@@ -52,7 +56,9 @@ def main(argv: Sequence[str] | None) -> int:
         from stateward.evaluation.imports import import_results
 
         label, file = named_file(text, "--import")
-        found = import_results(args.run_dir, label, file, salvage=args.salvage)
+        found = import_results(
+            args.run_dir, label, file, salvage=args.salvage, accept_duplicates=args.accept_duplicates
+        )
         skipped = ", a broken last line skipped" if found.skipped else ""
         print(f"imported {label}: {found.lines:,} results of {found.tasks} tasks, {found.voids} void{skipped}")
     if args.export:
@@ -78,6 +84,7 @@ def main(argv: Sequence[str] | None) -> int:
     print(terminal(report))
     print(f"\nwritten: {args.run_dir / 'report'}/ (open report.html; report.md, report.json)")
     if args.json:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(report.to_json(), indent=1, allow_nan=False), encoding="utf-8")
     return DONE if report.complete else INCOMPLETE
 

@@ -24,7 +24,7 @@ def public_rows(trials: int = 10) -> list[dict[str, Any]]:
     """Rows as the public framework writes them: passes, failures, broken checks, endpoint errors, missing results."""
     rng = random.Random(5)
     rows = []
-    for _ in range(trials):
+    for trial in range(trials):
         for task, rate in enumerate((0.95, 0.5, 0.1, 1.0, 0.7)):
             row: dict[str, Any] = {
                 "uid": f"crm.py:test_{task}",
@@ -62,7 +62,7 @@ def public_rows(trials: int = 10) -> list[dict[str, Any]]:
                     }
                 ]
                 * 2,
-                "metadata": {"execution_time": 2.5 + task},
+                "metadata": {"execution_time": 2.5 + task, "trial": trial},
                 "is_system_error": False,
                 "finish_reason": "done",
             }
@@ -222,6 +222,14 @@ def test_a_broken_last_line_is_reported_and_skipped_only_when_asked(tmp_path: Pa
     file.write_text(write(file, rows).read_text() + '{"uid":"crm.py:test_0","mess')
     done = import_results(tmp_path / "a", "x", file, salvage=True)
     assert (done.lines, done.skipped) == (10, 1)
+
+
+def test_joined_files_are_noticed(tmp_path: Path) -> None:
+    file = write(tmp_path / "r.jsonl", public_rows(2) * 2)
+    with pytest.raises(UserError, match=r"r\.jsonl:11 is line 1 again"):
+        import_results(tmp_path, "x", file)
+    done = import_results(tmp_path, "x", file, accept_duplicates=True)
+    assert (done.lines, load_run(tmp_path / "eval" / "x").plan.trials) == (20, 4)
 
 
 def test_a_broken_line_in_the_middle_is_never_skipped(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ class Coverage:
     duplicates: list[Duplicate] = field(default_factory=list)
     duplicates_accepted: bool = False
     voids_accepted: bool = False
+    imported: bool = False
 
     @property
     def complete(self) -> bool:
@@ -46,9 +47,12 @@ class Coverage:
     def sentences(self, show: int = 5) -> Iterator[str]:
         """In words, with at most `show` names of each kind."""
         yield f"{self.valid} of {self.planned} planned trials have a valid record"
+        repair = "run jobs/evaluate.py --repair"
+        if self.imported:
+            repair = "they were to be run elsewhere; import a file that has them"
         parts: list[tuple[str, list[str], str]] = [
-            ("missing", [f"{t.uid}#{t.index}" for t in self.missing], "run jobs/evaluate.py --repair"),
-            ("void", [f"{t.uid}#{t.index}" for t in self.void], "run jobs/evaluate.py --repair"),
+            ("missing", [f"{t.uid}#{t.index}" for t in self.missing], repair),
+            ("void", [f"{t.uid}#{t.index}" for t in self.void], f"{repair}, or give --void-as-failure"),
             ("not planned", [t.key for t in self.unexpected], "move their shards out of the run"),
             ("run twice", [d.key for d in self.duplicates], "give --accept-duplicates: the later attempt counts"),
         ]
@@ -75,6 +79,7 @@ def coverage(
         valid=int((state == 2).sum()),
         duplicates_accepted=accept_duplicates,
         voids_accepted=void_as_failure,
+        imported=plan.imported,
     )
     found.missing, found.void = (
         [plan.trial(int(t), int(i)) for t, i in zip(*np.nonzero(state == which), strict=True)] for which in (0, 1)

@@ -16,6 +16,7 @@ from typing import Any
 
 import orjson
 import yaml
+from isal import isal_zlib
 
 from stateward.errors import UserError
 from stateward.evaluation.interchange import from_decode_result, to_decode_result, trial_of
@@ -46,7 +47,9 @@ class _Line:
     index: int
 
 
-def import_results(run_dir: Path, label: str, file: Path, *, salvage: bool = False, model: str = "") -> Imported:
+def import_results(
+    run_dir: Path, label: str, file: Path, *, salvage: bool = False, accept_duplicates: bool = False, model: str = ""
+) -> Imported:
     """Make ``RUN_DIR/eval/LABEL`` of a results file, with every record in sealed shards.
 
     The settings are those of ``<stem>_run_metadata.yaml`` beside the file, as the framework writes it; without it the
@@ -54,6 +57,7 @@ def import_results(run_dir: Path, label: str, file: Path, *, salvage: bool = Fal
 
     Args:
         salvage: skip a broken last line (of a run that was killed) instead of refusing the file.
+        accept_duplicates: equal lines are trials of their own; otherwise they are refused.
         model: name of the policy, for the price list.
 
     Raises:
@@ -64,7 +68,7 @@ def import_results(run_dir: Path, label: str, file: Path, *, salvage: bool = Fal
     stage = Stage(run_dir, f"eval/{label}")
     if stage.manifest:
         raise UserError(f"{stage.path} is there already", "an import does not add to a run", "use another label")
-    lines, skipped = _scan(file, salvage)
+    lines, skipped = _scan(file, salvage, accept_duplicates)
     if not lines:
         raise UserError(f"{file} holds no results", do="name the JSONL that the framework wrote")
     facts = _settings(file)
@@ -130,12 +134,18 @@ def export_run(run_dir: Path, label: str, file: Path) -> int:
     write = {".jsonl": export_jsonl, ".csv": export_csv}.get(file.suffix)
     if write is None:
         raise UserError(f"{file}: its ending says no format", do="end the name in .jsonl or .csv")
-    return write(read_records(run_dir / "eval" / label, columns_only=file.suffix == ".csv"), file)
+    records = read_records(run_dir / "eval" / label, columns_only=file.suffix == ".csv")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return write(records, file)
 
 
-def _scan(file: Path, salvage: bool) -> tuple[list[_Line], int]:
-    """Every line's place and trial index, and how many were skipped. Only the last may be, and only if `salvage`."""
+def _scan(file: Path, salvage: bool, accept_duplicates: bool) -> tuple[list[_Line], int]:
+    """Every line's place and trial index, and how many were skipped. Only the last may be, and only if `salvage`.
+
+    Two equal lines are one trial twice, as when files were joined: the times of two trials hardly ever agree.
+    """
     seen: Counter[bytes] = Counter()
+    known: dict[tuple[int, int], int] = {}
     lines: list[_Line] = []
     start = number = 0
     last = b""
@@ -143,6 +153,13 @@ def _scan(file: Path, salvage: bool) -> tuple[list[_Line], int]:
         for number, line in enumerate(source, 1):
             if line.strip():
                 uid = _uid(line) or _parsed_uid(file, number, line, salvage)
+                first = known.setdefault((len(line), isal_zlib.crc32(line)), number)
+                if first != number and not accept_duplicates:
+                    raise UserError(
+                        f"{file}:{number} is line {first} again",
+                        "the same trial would count twice; were files joined?",
+                        "remove the repeated lines, or give --accept-duplicates if they are trials of their own",
+                    )
                 lines.append(_Line(start=start, size=len(line), index=seen[uid]))
                 seen[uid] += 1
                 last = line

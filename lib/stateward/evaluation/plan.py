@@ -23,6 +23,7 @@ class Plan:
         facts: what the run says of its conditions; what must be equal between runs that are compared, see
             `stateward.evaluation.comparability`.
         model: name or path of the policy, for people and for the price list.
+        imported: it was run elsewhere, so nothing of it can be run again here.
     """
 
     label: str
@@ -32,6 +33,7 @@ class Plan:
     settings: str
     facts: dict[str, Any] = field(default_factory=dict)
     model: str = ""
+    imported: bool = False
 
     def __post_init__(self) -> None:
         if len(set(self.uids)) != len(self.uids):
@@ -50,10 +52,15 @@ def plan_of_stage(stage_dir: Path) -> Plan:
     """The plan of an evaluation stage, from its manifest and its ``plan/shard-*.json`` files.
 
     Raises:
-        UserError: the stage was never begun, or its manifest is not that of a sampling stage.
+        UserError: the stage was never begun, or its manifest is damaged or not that of a sampling stage.
     """
-    stage = Stage(stage_dir.parent, stage_dir.name)
-    manifest = stage.manifest
+    try:
+        manifest = Stage(stage_dir.parent, stage_dir.name).manifest
+        specs = [json.loads(p.read_text(encoding="utf-8")) for p in sorted((stage_dir / "plan").glob("shard-*.json"))]
+    except ValueError as error:
+        raise UserError(
+            f"a JSON file of {stage_dir} is damaged", str(error), "restore manifest.json and plan/, or run it anew"
+        ) from error
     if not manifest:
         raise UserError(
             f"{stage_dir} has no manifest", "it is not a stage that was begun", "run jobs/evaluate.py first"
@@ -62,8 +69,7 @@ def plan_of_stage(stage_dir: Path) -> Plan:
     uids: list[str] = []
     settings = ""
     model = ""
-    for path in sorted((stage_dir / "plan").glob("shard-*.json")):
-        spec = json.loads(path.read_text(encoding="utf-8"))
+    for spec in specs:
         uids += spec["uids"]
         settings, model = spec["settings"], spec.get("priced_as") or spec["model"]
     missing = {"policy", "settings", "trials"} - inputs.keys()
@@ -81,6 +87,7 @@ def plan_of_stage(stage_dir: Path) -> Plan:
         settings=settings,
         facts=_facts(manifest, recorded_workers(stage_dir)),
         model=model,
+        imported="imported" in inputs,
     )
 
 

@@ -19,12 +19,12 @@ def episode_text(record: EpisodeRecord, label: str) -> str:
 
 def _lines(record: EpisodeRecord, label: str) -> Iterator[str]:
     t = record.trial
-    yield f"{label}: {t.uid} trial {t.index} (attempt {record.attempt}, seed {record.seed})"
+    yield from _fold(f"{label}: {t.uid} trial {t.index}")
     verdict = f"{record.outcome.value}, reward {record.reward:g}" if record.reward == record.reward else "void"
-    yield f"{verdict}; ended: {record.finish or 'unknown'}; {record.turns} turns, {record.tool_calls} tool calls,"
+    yield f"{verdict}; ended: {record.finish or 'unknown'}; attempt {record.attempt}, seed {record.seed}"
     policy = record.usage.get("policy")
-    tokens = f"{policy.prompt} prompt and {policy.completion} completion tokens, " if policy else ""
-    yield f"{tokens}{record.seconds.get('total', 0.0):.1f} s"
+    tokens = f", {policy.prompt:,} prompt and {policy.completion:,} completion tokens" if policy else ""
+    yield f"turns {record.turns}, tool calls {record.tool_calls}{tokens}, {record.seconds.get('total', 0.0):.1f} s"
     if record.problems:
         yield "noticed: " + ", ".join(f"{name} × {n}" for name, n in record.problems.items())
     yield ""
@@ -40,7 +40,9 @@ def _lines(record: EpisodeRecord, label: str) -> Iterator[str]:
             yield f"{f.get('file', '?')}:{f.get('line', '?')}"
         yield from _fold(str(f.get("text", "")), "  > ")
         yield from _fold(str(f.get("message", "")))
-    yield _rule(f"state difference ({len(record.state_diff)} rows)")
+    yield _rule(
+        f"state difference ({len(record.state_diff)} rows)" if record.state_diff else "the state did not change"
+    )
     for path, before, after in record.state_diff:
         yield from _fold(str(path))
         yield from _fold(_json(before), "  - ")
@@ -69,13 +71,13 @@ def _rule(title: str) -> str:
 
 
 def _fold(text: str, prefix: str = "") -> Iterator[str]:
+    """Lines of at most 80 columns; only the space at a fold is lost."""
     for line in text.splitlines() or [""]:
         line = "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in line)
-        yield from (
-            prefix + part
-            for part in textwrap.wrap(line, _WIDTH - len(prefix), replace_whitespace=False, drop_whitespace=False)
-            or [""]
-        )
+        parts = textwrap.wrap(line, _WIDTH - len(prefix), replace_whitespace=False, drop_whitespace=False) or [""]
+        yield (prefix + parts[0]).rstrip()
+        for part in parts[1:]:
+            yield prefix + part.strip()
 
 
 def _json(value: Any) -> str:
