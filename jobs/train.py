@@ -24,8 +24,14 @@ def main(argv: Sequence[str] | None) -> int:
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train N times with different seeds")
     parser.add_argument("--submit", action="store_true", help="submit as a heterogeneous Slurm job; needs --cluster")
     parser.add_argument("--cluster", metavar="NAME", help="a profile: configs/cluster/NAME.yaml, or a file")
+    parser.add_argument("--preflight", action="store_true", help="ask the endpoints that episodes need, and end")
     args = parser.parse_args(argv)
     config = configured(args)
+    if args.preflight:
+        from stateward.campaign.endpoints import check_endpoints
+
+        print("\n".join(check_endpoints(config.episode) or ["no endpoint is needed"]), flush=True)
+        return DONE
     if args.submit:
         return _submit(args, config)
     if args.dry_run:

@@ -53,7 +53,7 @@ trap end_step USR1 TERM
 srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL \
     "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \
     --interface '' --scratch /tmp \
-    --deadline 600 -- \
+    --deadline 600 --preflight -- \
     "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR" "$@" &
 step=$!
 while :; do

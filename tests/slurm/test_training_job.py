@@ -28,6 +28,9 @@ if [ "${SLURM_RESTART_COUNT:-0}" = 0 ] && [ -e "$NOTES.hold" ]; then sleep 600 &
 
 DRIVER = """\
 import json, os, pathlib, sys
+if "--preflight" in sys.argv:
+    print("preflight, Ray is there:", "STATEWARD_RAY_ADDRESS" in os.environ)
+    sys.exit(0)
 import ray
 ray.init(address=os.environ["STATEWARD_RAY_ADDRESS"], log_to_driver=False)
 alive = [n for n in ray.nodes() if n["Alive"]]
@@ -112,6 +115,7 @@ def test_ray_boots_over_both_components_and_the_drivers_status_is_the_jobs(
     seen = json.loads(notes.read_text())
     assert seen["nodes"] == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
     assert (seen["gpus"], seen["head_gpus"], seen["token"]) == (3, [0], "0o600")
+    assert "preflight, Ray is there: False" in text
     for phase in ("4 nodes see the shared folder", "3 distinct devices, all-reduce 6", "driver ended with status 7"):
         assert phase in text
     # Nothing of the job is left: no process that stands in its scratch folders, no folder.

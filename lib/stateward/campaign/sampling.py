@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stateward.campaign.endpoints import check_endpoints
 from stateward.campaign.layout import model_path, selected_tasks
 from stateward.campaign.provenance import worker_facts
 from stateward.campaign.sampled import Checkpoint, Endpoint, Sampled
@@ -175,6 +176,8 @@ def run_shard(spec_file: str) -> dict[str, Any]:
     wanted = set(spec["uids"])
     listed = config.tasks.train if spec["stage"] == PROBE else config.tasks.benchmark
     tasks = [task for task in selected_tasks(config, listed) if task.uid in wanted]
+    for line in check_endpoints(config.episode):  # before a model is loaded
+        print(line, flush=True)
     with stage.record_worker(shard=spec["shard"], **worker_facts(sampled.devices)):
         tally = asyncio.run(_run_shard(config, stage, sampled, spec, tasks))
     return {**vars(tally), "void": tally.void}

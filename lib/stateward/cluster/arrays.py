@@ -9,7 +9,11 @@ from __future__ import annotations
 import importlib
 import json
 import math
-from collections.abc import Sequence
+import os
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +21,7 @@ from stateward.cluster.batch import environment_lines
 from stateward.cluster.directives import role_directives
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import ACTIVE, max_array_size, queue
+from stateward.cluster.services import typesense
 from stateward.errors import UserError
 from stateward.store.stage import write_json
 
@@ -29,14 +34,34 @@ class ShardCall:
 
     def __call__(self, function: str, files: list[str]) -> None:
         target = resolve(function)
-        for file in files:
-            target(file)
+        with _own_services():
+            for file in files:
+                target(file)
 
     def checkpoint(self, function: str, files: list[str]) -> DelayedSubmission:
         """Called by submitit at its signal: the same call again; its journal says what is left to do."""
         from submitit.core.utils import DelayedSubmission
 
         return DelayedSubmission(self, function, files)
+
+
+#: Environment variable of an array task: binary of the Typesense that it starts for itself.
+TYPESENSE = "STATEWARD_TYPESENSE"
+
+
+@contextmanager
+def _own_services() -> Iterator[None]:
+    """What the profile says an array task serves itself; tool servers find it in their environment."""
+    binary = os.environ.get(TYPESENSE, "")
+    if not binary:
+        yield
+        return
+    with (
+        tempfile.TemporaryDirectory(prefix="sw-services-") as folder,
+        typesense.serve(Path(folder), log=Path(folder) / "typesense.log", binary=binary) as server,
+    ):
+        os.environ |= server.environment()
+        yield
 
 
 def resolve(function: str) -> Any:
@@ -100,7 +125,7 @@ def submit_array(
             nodes=1,
             signal_delay_s=profile.signal_seconds,
             array_parallelism=max(1, at_a_time // len(parts)),
-            setup=environment_lines(profile),
+            setup=[*environment_lines(profile), *_services_lines(profile)],
             additional_parameters={key: value for key, value in extra.items() if key != "nodes"},
             exclusive=role.exclusive or None,
             stderr_to_stdout=True,
@@ -117,6 +142,10 @@ def submit_array(
         # After every chunk, so that a call that fails half-way does not lose sight of what it submitted.
         write_json(record, {"jobs": submitted, "function": function, "files": [str(f) for f in files]})
     return submitted
+
+
+def _services_lines(profile: ClusterProfile) -> list[str]:
+    return [f"export {TYPESENSE}={shlex.quote(profile.typesense)}"] if profile.typesense else []
 
 
 def seconds_of(time: str) -> int:

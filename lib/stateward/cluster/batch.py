@@ -80,7 +80,7 @@ def training_job(
         "srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL \\",
         '    "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \\',
         f"    --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(profile.scratch)} \\",
-        f"    --deadline {profile.ready_seconds} -- \\",
+        f"    --deadline {profile.ready_seconds} --preflight{_typesense(profile)} -- \\",
         f'    "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR"{fixed} "$@" &',
         "step=$!",
         "while :; do",
@@ -110,6 +110,10 @@ def training_job(
         'exit "$status"',
     ]
     return "\n".join(line for i, line in enumerate(lines) if line or lines[i - 1]) + "\n"
+
+
+def _typesense(profile: ClusterProfile) -> str:
+    return f" --typesense {shlex.quote(profile.typesense)}" if profile.typesense else ""
 
 
 def _own(name: str, log: Path | str, dependency: str) -> dict[str, Any]:

@@ -67,6 +67,7 @@ class ClusterProfile:
     network_interface: str = (
         ""  # of Ray, NCCL and gloo; "": the default route's; "loopback": all nodes are this machine
     )
+    typesense: str = ""  # its server's binary: one for a training job, on the service node, and one an array task
     scratch: str = "/tmp"  # node-local, private below a folder per job
     container: ContainerConfig = field(default_factory=ContainerConfig)
 

@@ -35,6 +35,7 @@ from stateward.cluster.node import (
 from stateward.cluster.processes import adopt_orphans, stop_descendants
 from stateward.cluster.rendezvous import Rendezvous, check_reports, start_folder
 from stateward.cluster.scheduler import try_client
+from stateward.cluster.services.typesense import key_file, serve
 from stateward.errors import SystemFault, UserError
 
 #: The driver finds the cluster in these variables.
@@ -54,8 +55,19 @@ class _Terminated(Exception):
 class RayRank:
     """One rank of the allocation, from its first report to its last process."""
 
-    def __init__(self, step: StepRank, shared: Path, *, interface: str, scratch: str, deadline_seconds: float) -> None:
+    def __init__(
+        self,
+        step: StepRank,
+        shared: Path,
+        *,
+        interface: str,
+        scratch: str,
+        deadline_seconds: float,
+        preflight: bool = False,
+        typesense: str = "",
+    ) -> None:
         self.step, self.interface, self.scratch = step, interface, scratch
+        self.preflight, self.typesense = preflight, typesense
         self.began = _job_start(os.environ)
         folder = start_folder(shared, os.environ)
         # Rank 0 knows who is missing, so it speaks first.
@@ -73,7 +85,7 @@ class RayRank:
                 scratch = stack.enter_context(scratch_folder(self.scratch, self.step.job, self.step.rank))
                 stack.callback(stop_descendants, patience=_PATIENCE_SECONDS)
                 self._meet(scratch)
-                status = self._head(driver, scratch) if self.step.rank == 0 else self._worker(scratch)
+                status = self._head(driver, scratch, stack) if self.step.rank == 0 else self._worker(scratch)
         except _Terminated:
             self.stamp("SIGTERM: ended")
             status = 128 + signal.SIGTERM
@@ -119,18 +131,40 @@ class RayRank:
         names = answer.split()
         return f"({names[rank]})" if status == 0 and len(names) == self.step.size else ""
 
-    def _head(self, driver: Sequence[str], scratch: Path) -> int:
+    def _services(self, driver: Sequence[str], ports: range, stack: ExitStack) -> dict[str, str]:
+        """Start what the job serves itself and ask for what others serve, before a device has work. For head.json.
+
+        Raises:
+            SystemFault: a service is not there; nothing was started on the devices.
+        """
+        found = {}
+        if self.typesense:
+            log = self.meeting.folder / "typesense.log"
+            server = stack.enter_context(
+                serve(self.meeting.folder, log=log, ports=ports[11:13], address=self.address, binary=self.typesense)
+            )
+            self.env |= server.environment()
+            found["typesense"] = server.url
+            self.stamp(f"Typesense at {server.url} answered a search after {server.startup_seconds:.1f} s")
+        if self.preflight:
+            if status := self._child([*driver, "--preflight"]):
+                raise SystemFault("cluster", f"the driver's preflight ended with status {status}; see its lines above")
+            self.stamp("the endpoints answer")
+        return found
+
+    def _head(self, driver: Sequence[str], scratch: Path, stack: ExitStack) -> int:
         reports = self.meeting.reports(self._node_of)
         problems = check_reports(reports, self.meeting.canary())
         if problems:
             raise SystemFault("cluster", "; ".join(problems))
         self.stamp(f"{len(reports)} nodes see the shared folder")
         ports = port_block(self.step.job, 0, self.address)
+        found = self._services(driver, ports, stack)
         self._start(
             scratch, ports, ["--head", f"--port={ports[0]}", "--include-dashboard=false", "--no-monitor"], gpus=0
         )
         address = f"{self.address}:{ports[0]}"
-        self.meeting.write("head.json", {"address": address})
+        self.meeting.write("head.json", {"address": address, **found})
         self.stamp(f"Ray head at {address}")
         self.env |= {ADDRESS: address, NODES: str(self.step.size)}
         check = [sys.executable, "-m", "stateward.cluster.ray_check", address, str(self.step.size)]
@@ -144,6 +178,9 @@ class RayRank:
 
     def _worker(self, scratch: Path) -> int:
         head = self.meeting.read("head.json", "the head's address")
+        if "typesense" in head:
+            key = key_file(self.meeting.folder).read_text()
+            self.env |= {"TYPESENSE_URL": head["typesense"], "TYPESENSE_API_KEY": key}
         ports = port_block(self.step.job, self.step.rank, self.address)
         gpus = len(allocated(os.environ)[2])
         self._start(scratch, ports, [f"--address={head['address']}"], gpus=gpus)
@@ -235,10 +272,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--interface", default="", help="network interface; empty: the default route's")
     parser.add_argument("--scratch", default="/tmp", help="node-local folder with a short path")
     parser.add_argument("--deadline", type=float, default=600.0, help="seconds until the cluster must be ready")
+    parser.add_argument("--preflight", action="store_true", help="run the driver with --preflight before Ray starts")
+    parser.add_argument("--typesense", default="", help="binary of its server, to be started on rank 0")
     parser.add_argument("driver", nargs="+", help="the command that runs once Ray is ready")
     args = parser.parse_args(argv)
     step = StepRank.from_environment(os.environ)
-    rank = RayRank(step, args.shared, interface=args.interface, scratch=args.scratch, deadline_seconds=args.deadline)
+    rank = RayRank(
+        step,
+        args.shared,
+        interface=args.interface,
+        scratch=args.scratch,
+        deadline_seconds=args.deadline,
+        preflight=args.preflight,
+        typesense=args.typesense,
+    )
     return rank.run(args.driver)
 
 

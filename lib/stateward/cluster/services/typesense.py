@@ -112,8 +112,8 @@ def serve(
     api_port, peering_port = ports or _free_ports(address)
     folder.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
-    key, key_file = secrets.token_urlsafe(32), folder / "typesense.key"
-    _write_private(key_file, key)
+    key, private = secrets.token_urlsafe(32), key_file(folder)
+    _write_private(private, key)
     url = f"http://{address}:{api_port}"
     started = time.monotonic()
     try:
@@ -142,7 +142,7 @@ def serve(
                 yield TypesenseServer(
                     url=url,
                     api_key=key,
-                    key_file=key_file,
+                    key_file=private,
                     pid=process.pid,
                     log=log,
                     startup_seconds=time.monotonic() - started,
@@ -150,7 +150,12 @@ def serve(
             finally:
                 _stop(process)
     finally:
-        key_file.unlink(missing_ok=True)
+        private.unlink(missing_ok=True)
+
+
+def key_file(folder: Path) -> Path:
+    """Where `serve` leaves the key for processes of this job on other nodes."""
+    return folder / "typesense.key"
 
 
 def request(url: str, key: str, method: str, path: str, body: Any = None) -> Any:

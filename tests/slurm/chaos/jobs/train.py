@@ -18,8 +18,11 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--config")
     parser.add_argument("--run-dir", type=Path)
+    parser.add_argument("--preflight", action="store_true")
     parser.add_argument("overrides", nargs="*")
     args = parser.parse_args()
+    if args.preflight:
+        return 0
     from stateward.config import load_config
     from stateward.store import Stage
     from stateward.store.stage import write_json
