@@ -1,7 +1,7 @@
 # stateward on one machine. `make run` and `make test` set up what they need; nothing else has to be done first.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup system run test test-fast chaos chaos-training lint type lock practice-policy slurm-up slurm-down clean
+.PHONY: help setup system run test test-fast chaos chaos-training lint type lock cluster-lock image practice-image practice-policy slurm-up slurm-down clean
 
 # Python 3.11 or 3.12. The environment lies in the checkout; downloads are cached outside it.
 VENV ?= .venv
@@ -60,6 +60,15 @@ practice-policy: setup ## make the tiny policy again from its recipe
 
 lock: setup ## write containers/practice.lock from the environment as it is
 	@$(PY) containers/freeze.py > containers/practice.lock.new && mv containers/practice.lock.new containers/practice.lock
+
+cluster-lock: setup ## resolve containers/requirements.lock anew from pyproject.toml (UPGRADE=1: the newest that fit)
+	@$(PY) containers/lock.py resolve $(if $(UPGRADE),--upgrade)
+
+image: setup ## the cluster's image, stateward.sif (apptainer and an image registry; docs/container.md)
+	@bash containers/image.sh stateward.sif
+
+practice-image: setup system ## its CPU twin, which needs no image registry; prints where it lies
+	@PYTHON=$(PY) bash containers/practice-image.sh
 
 clean: ## remove the environment and the practice run
 	rm -rf $(VENV) runs/practice

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# practice-image.sh [--environment-only]: build the practice image unless it is there, and print its path.
+#
+# Images lie outside the checkout, named by a hash of what they are made from. With --environment-only the sources of
+# stateward itself do not count: tests take the last such image and bind the checkout over the sources in it, so that a
+# change of code builds nothing.
+#
+# Exit status 3: it cannot be built on this machine; the text says why.
+set -euo pipefail
+here=$(cd "$(dirname "$0")/.." && pwd)
+cache=${STATEWARD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stateward}
+python=${PYTHON:-$here/.venv/bin/python}
+cannot() { echo "practice image: $*" >&2; exit 3; }
+
+hash_of() { (cd "$here" && find "$@" -type f ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0 | sort -z | xargs -0 sha256sum) | sha256sum | cut -c 1-16; }
+environment=$(hash_of containers/practice.def containers/practice.lock containers/environment.sh containers/finish.sh \
+    containers/run.sh containers/verify.py containers/lock.py containers/setup.sh pyproject.toml)
+sources=$(hash_of lib jobs configs sbatch containers)
+mkdir -p "$cache/images"
+image=$cache/images/practice-$environment-$sources.sif
+existing() {
+    if [ "${1:-}" = --environment-only ]; then ls -t "$cache/images/practice-$environment"-*.sif 2>/dev/null | head -n 1
+    elif [ -e "$image" ]; then echo "$image"; fi
+}
+found=$(existing "$@"); if [ -n "$found" ]; then echo "$found"; exit 0; fi
+
+[ "$(uname -m)" = x86_64 ] || cannot "the locks are for x86_64"
+[ "$(id -u)" = 0 ] || cannot "debootstrap needs root; docs/container.md says how to build elsewhere"
+for tool in debootstrap mksquashfs; do command -v "$tool" > /dev/null || cannot "$tool is not installed (make system)"; done
+apptainer=$("$here/containers/apptainer.sh") || cannot "no apptainer; see above"
+exec 9> "$cache/images/practice.lock"
+flock 9 # another call may be building it
+found=$(existing "$@"); if [ -n "$found" ]; then echo "$found"; exit 0; fi
+
+began=$SECONDS
+work=$(mktemp -d "$cache/build-XXXXXX")
+cleanup() { rm -rf "$work" "${memory:-}"; }
+trap cleanup EXIT
+trap 'exit 143' TERM INT
+# A build writes some 60,000 small files, and dpkg waits for the disk after each; in memory that is minutes less.
+export APPTAINER_TMPDIR=$work
+free=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
+if [ "$free" -ge 12 ] && [ "$(df --output=avail -BG /dev/shm 2> /dev/null | tail -n 1 | tr -dc 0-9)" -ge 10 ]; then
+    memory=$(mktemp -d /dev/shm/stateward-build-XXXXXX)
+    export APPTAINER_TMPDIR=$memory
+fi
+
+# What setup.sh took: uv with its cache, and the wheel of torch's CPU build by pip's own configuration.
+torch=$(sed -n 's/^TORCH=//p' "$here/containers/setup.sh")
+mkdir -p "$cache/wheels" "$work/cache"
+if ! ls "$cache/wheels/torch-$torch"* > /dev/null 2>&1; then
+    "$python" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$cache/wheels" \
+        ${STATEWARD_TORCH_INDEX:+--index-url "$STATEWARD_TORCH_INDEX"} "torch==$torch" >&2
+fi
+uv_cache=$("$python" -m uv cache dir)
+mkdir -p "$uv_cache"
+cp "$(dirname "$python")/uv" "$work/cache/uv"
+
+commit=$(git -C "$here" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)
+[ -z "$(git -C "$here" status --porcelain -- lib jobs configs containers pyproject.toml 2> /dev/null)" ] || commit=$commit-changed
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/pyproject.toml")
+mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2> /dev/null | grep -m1 '/debian/$' || true)
+
+# A checkout holds more than the image may: only these go in.
+mkdir "$work/context"
+(cd "$here" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md LICENSE lib jobs configs containers sbatch) | tar -x -C "$work/context"
+cd "$work/context"
+/usr/bin/python3 containers/full_userns.py "$apptainer" --quiet build --mksquashfs-args "-comp zstd -Xcompression-level 3" \
+    --bind "$cache/wheels:/cache/wheels:ro" --bind "$uv_cache:/cache/uv-cache" --bind "$work/cache/uv:/cache/uv:ro" \
+    --build-arg "COMMIT=$commit" --build-arg "VERSION=$version" --build-arg "INPUTS=$environment-$sources" \
+    ${mirror:+--build-arg "MIRROR=$mirror"} "$work/practice.sif" containers/practice.def >&2
+mv "$work/practice.sif" "$image"
+printf '{"seconds": %d, "bytes": %d}\n' $((SECONDS - began)) "$(stat -c %s "$image")" > "${image%.sif}.json"
+# The last three are kept; each is more than a gigabyte.
+ls -t "$cache"/images/practice-*.sif | tail -n +4 | while read -r old; do rm -f "$old" "${old%.sif}.json"; done
+echo "practice image: built in $((SECONDS - began)) s" >&2
+echo "$image"
