@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from stateward.policy.arguments import declared_types, inline_refs, read_arguments, unreadable
+from stateward.policy.arguments import declared_types, read_arguments, typed_schema, unreadable
 from stateward.policy.messages import for_template, merge_systems
 
 ADDRESS = {"type": "object", "properties": {"zip": {"type": "integer"}}}
@@ -23,7 +23,12 @@ ADDRESS = {"type": "object", "properties": {"zip": {"type": "integer"}}}
         ('{"a": NaN}', "NaN is not a number of JSON"),
         ('{"a": [-Infinity]}', "-Infinity is not a number of JSON"),
         ('{"a": 1e999}', "1e999 is out of range"),
-        ('{"a": ' + "[" * 100_000, "not valid JSON"),
+        ('{"a": ' + "[" * 100_000, "deeper than 64 levels"),
+        ('{"a": ' + "[" * 70 + "]" * 70 + "}", "deeper than 64 levels"),
+        ('{"a": ' + "[" * 60 + "]" * 60 + "}", ""),
+        ('{"a": "\\ud83d\\ude42"}', ""),
+        ('{"a": {"\\ud83d": 1}}', "surrogates not allowed"),
+        ('{"a": ' + "9" * 5_000 + "}", "not valid JSON"),
         ("[1]", "must be an object"),
     ],
 )
@@ -39,24 +44,38 @@ def test_references_are_written_out() -> None:
         "properties": {"a": {"$ref": "#/$defs/A"}, "b": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}},
         "$defs": {"A": ADDRESS},
     }
-    assert inline_refs(schema) == {
+    assert typed_schema(schema) == {
         "type": "object",
         "properties": {"a": ADDRESS, "b": {"anyOf": [ADDRESS, {"type": "null"}]}},
     }
 
 
-def test_a_reference_keeps_what_stands_beside_it() -> None:
-    schema = {"properties": {"a": {"$ref": "#/$defs/A", "description": "home"}}, "$defs": {"A": ADDRESS}}
-    assert inline_refs(schema)["properties"]["a"] == {**ADDRESS, "description": "home"}
-
-
-def test_recursive_and_foreign_references_stay() -> None:
-    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}}}
-    out = inline_refs({"properties": {"n": {"$ref": "#/$defs/N"}}, "$defs": {"N": node}})
-    assert out["properties"]["n"] == node
-    assert out["$defs"] == {"N": node}
+def test_recursive_types_hold_themselves_and_foreign_references_stay() -> None:
+    node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/N"}, "same": {"$ref": "#/$defs/M"}}}
+    loop = {"anyOf": [{"$ref": "#/$defs/M"}, {"type": "null"}]}
+    out = typed_schema({"properties": {"n": {"$ref": "#/$defs/N", "title": "n"}}, "$defs": {"N": node, "M": loop}})
+    made = out["properties"]["n"]
+    assert made["type"] == "object"
+    assert made["properties"]["next"] is made
+    assert made["properties"]["same"] == {"anyOf": [{}, {"type": "null"}]}
     foreign = {"properties": {"n": {"$ref": "https://example.org/schema.json"}}}
-    assert inline_refs(foreign) == foreign
+    assert typed_schema(foreign) == foreign
+
+
+def test_types_that_refer_to_one_another_do_not_multiply() -> None:
+    """Filters and page blocks of real servers: each kind may hold every other. Written out, 30 kinds would be 30!."""
+    names = [f"K{number}" for number in range(30)]
+    every = {name: {"$ref": f"#/$defs/{name}"} for name in names}
+    defs = {name: {"type": "object", "properties": every} for name in names}
+    out = typed_schema({"properties": {"k": {"anyOf": list(every.values())}}, "$defs": defs})
+    assert declared_types(out["properties"]["k"]) == {"object"}
+    assert out["properties"]["k"]["anyOf"][3]["properties"]["K7"] is out["properties"]["k"]["anyOf"][7]
+
+
+def test_a_constant_is_told_as_an_enumeration() -> None:
+    schema = {"properties": {"version": {"const": 2}, "const": {"type": "string"}}}
+    typed = {"version": {"const": 2, "enum": [2]}, "const": {"type": "string"}}
+    assert typed_schema(schema) == {"properties": typed}
 
 
 kinds = st.sampled_from([{"type": "integer"}, {"type": "string"}, {"type": ["number", "null"]}, {"enum": [1, "a"]}])
@@ -84,8 +103,8 @@ def test_written_out_schemas_accept_the_same_values(a: Any, b: Any, top: Any, va
         a = {"type": "array", "items": b}
     schema = {"type": "object", "properties": {"p": top}, "$defs": {"A": a, "B": b}}
     instance = {"p": value}
-    assert "$ref" not in json.dumps(inline_refs(schema))
-    assert Draft202012Validator(schema).is_valid(instance) == Draft202012Validator(inline_refs(schema)).is_valid(
+    assert "$ref" not in json.dumps(typed_schema(schema))
+    assert Draft202012Validator(schema).is_valid(instance) == Draft202012Validator(typed_schema(schema)).is_valid(
         instance
     )
 
@@ -119,6 +138,11 @@ def test_only_text_that_no_type_can_read_is_refused() -> None:
     assert unreadable({"n": "5"}, schema, lambda text, types: 5) == []
     assert unreadable({"n": [1]}, schema, lambda text, types: text) == []
     assert unreadable({"n": "x"}, {}, lambda text, types: text) == []
+
+    def deep(text: str, types: list[str]) -> Any:
+        raise RecursionError
+
+    assert unreadable({"n": "[" * 200}, schema, deep) == [f"argument 'n' must be integer, got '{'[' * 80}…'"]
 
 
 def test_messages_for_templates() -> None:

@@ -1,7 +1,7 @@
 """Arguments of tool calls against the tool's JSON schema.
 
-vLLM's parsers type an argument by the ``type``, ``enum`` and ``anyOf`` of its schema and do not follow ``$ref``, so a
-nested model would stay a JSON string. `inline_refs` writes the definitions out before the parser sees the schema.
+vLLM's parsers type an argument by the ``type``, ``enum`` and ``anyOf`` of its schema; they follow no ``$ref`` and see
+no ``const``, so a nested model would stay a JSON string. `typed_schema` says both in their words.
 """
 
 from __future__ import annotations
@@ -12,32 +12,38 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 _COMBINATIONS = ("anyOf", "oneOf", "allOf")
+_DEEPEST = 64  # levels of nesting; every JSON reader on the way to a tool has a limit of its own, and few reach 200
 
 
 def read_arguments(name: str, raw: str) -> tuple[dict[str, Any], str]:
     """The arguments of a call of tool `name` from their JSON text, and what is wrong with them (then ``{}``).
 
-    Python reads NaN, Infinity and numbers beyond a float, which JSON does not have and no record could keep.
+    Python reads more than JSON has and than a tool or a record could take: NaN, Infinity, numbers beyond a float,
+    halves of surrogate pairs, nesting without end. What a policy writes must never become a fault of ours.
     """
     try:
         value = json.loads(raw, parse_constant=_no_number, parse_float=_finite)
-    except (ValueError, RecursionError) as bad:
+        json.dumps(value, ensure_ascii=False).encode()
+    except RecursionError:
+        return {}, f"the arguments of {name} are nested deeper than {_DEEPEST} levels"
+    except ValueError as bad:
         return {}, f"the arguments of {name} are not valid JSON: {bad}"
     if not isinstance(value, dict):
         return {}, f"the arguments of {name} must be an object, got {value!r}"
+    if _is_deep(value):
+        return {}, f"the arguments of {name} are nested deeper than {_DEEPEST} levels"
     return value, ""
 
 
-def inline_refs(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """`schema` with local references (``#/$defs/...``) replaced by what they point to.
+def typed_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """`schema` with local references (``#/$defs/...``) replaced by what they point to, and ``const`` told as ``enum``.
 
-    A reference inside its own definition stays as it is: a recursive type cannot be written out.
+    Each definition is one object, wherever it is referred to: a recursive type becomes a structure that holds itself,
+    and types that refer to one another do not multiply. What stands beside a reference (a description) types nothing.
     """
-    if "$ref" not in str(schema):
-        return dict(schema)
-    out: dict[str, Any] = _inline(schema, schema, ())
-    rest = {key: value for key, value in out.items() if key != "$defs"}
-    return out if "$ref" in str(rest) else rest
+    out: dict[str, Any] = _resolve(schema, schema, {}, ())
+    out.pop("$defs", None)
+    return out
 
 
 def declared_types(schema: Any) -> frozenset[str]:
@@ -71,24 +77,51 @@ def unreadable(
     problems = []
     for name, value in arguments.items():
         types = sorted(declared_types(properties.get(name)))
-        if isinstance(value, str) and types and "string" not in types and isinstance(coerce(value, types), str):
+        if isinstance(value, str) and types and "string" not in types and not _can_be(value, types, coerce):
             shown = value if len(value) <= 80 else value[:80] + "…"
             problems.append(f"argument {name!r} must be {' or '.join(types)}, got {shown!r}")
     return problems
 
 
-def _inline(node: Any, root: Mapping[str, Any], open_refs: tuple[str, ...]) -> Any:
+def _resolve(node: Any, root: Mapping[str, Any], made: dict[str, dict[str, Any]], under: tuple[str, ...]) -> Any:
+    """`under`: references that are open with nothing but combinations between; one in itself says nothing."""
     if isinstance(node, list):
-        return [_inline(item, root, open_refs) for item in node]
+        return [_resolve(item, root, made, under) for item in node]
     if not isinstance(node, Mapping):
         return node
     reference = node.get("$ref")
-    if isinstance(reference, str) and reference not in open_refs:
-        target = _lookup(reference, root)
-        if target is not None:
-            merged = {**target, **{k: v for k, v in node.items() if k != "$ref"}}
-            return _inline(merged, root, (*open_refs, reference))
-    return {key: value if key == "$defs" else _inline(value, root, open_refs) for key, value in node.items()}
+    if isinstance(reference, str) and (target := _lookup(reference, root)) is not None:
+        if reference in under:
+            return {}
+        if reference not in made:
+            made[reference] = {}
+            made[reference].update(_resolve(target, root, made, (*under, reference)))
+        return made[reference]
+    out = {
+        key: value if key == "$defs" else _resolve(value, root, made, under if key in _COMBINATIONS else ())
+        for key, value in node.items()
+    }
+    if "const" in out and "enum" not in out and not isinstance(out["const"], Mapping):
+        out["enum"] = [out["const"]]
+    return out
+
+
+def _can_be(text: str, types: list[str], coerce: Callable[[str, list[str]], Any]) -> bool:
+    try:
+        return not isinstance(coerce(text, types), str)
+    except RecursionError:
+        return False
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner for v in level if isinstance(v, dict | list) for inner in (v.values() if isinstance(v, dict) else v)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _lookup(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -20,7 +20,7 @@ from stateward.policy.turn import ToolCall
 CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 _FUNCTION = "<function="
 _NAME = re.compile(r'<function=([^>\n]+)|"name"\s*:\s*"([^"]+)"')
-_PARAMETER = re.compile(r"<\s*parameter\s*=\s*([^>]*)>")
+_PARAMETER = re.compile(r"<\s*parameter\s*=\s*([^>]*)(?:>|\Z)")
 
 
 def read_calls(
@@ -30,6 +30,7 @@ def read_calls(
     problems: Counter[str],
     *,
     ended: bool,
+    unread: str = "",
 ) -> list[ToolCall]:
     """The calls of one turn, those that the parser could not read at the end.
 
@@ -39,8 +40,9 @@ def read_calls(
         schemas: of the arguments, by tool name.
         problems: counted up: bad_arguments, unknown_tool.
         ended: the turn ended with a stop token, so nothing was cut.
+        unread: why the parser gave up on the turn, if it did.
     """
-    regions = _regions(said)
+    regions = _regions(said) or [said] * bool(unread)
     aligned = regions if len(regions) == len(parsed) else [""] * len(parsed)
     # The last call is cut if the text ends before the call does; whatever can be parsed of it is not what was meant.
     tail = regions[-1] if regions else said
@@ -50,7 +52,7 @@ def read_calls(
         last = number == len(parsed) - 1
         calls.append(_read(call.name, call.arguments, region, schemas, problems, cut=cut and last))
     lost = len(regions) - len(parsed)
-    return [*calls, *_unread_calls(regions, lost, parsed, schemas, problems)] if lost > 0 else calls
+    return [*calls, *_unread_calls(regions, lost, parsed, schemas, problems, unread)] if lost > 0 else calls
 
 
 def _regions(said: str) -> list[str]:
@@ -90,7 +92,7 @@ def _read(
         from vllm.tool_parsers.utils import coerce_to_schema_type
 
         open_ended = [found for found in _PARAMETER.findall(region) if found not in value]
-        wrong = [f"argument {found!r} has no </parameter>" for found in open_ended]
+        wrong = [f"argument {found[:80]!r} has no </parameter>" for found in open_ended]
         wrong += unreadable(value, schemas[name], coerce_to_schema_type)
         error = f"{name}: {'; '.join(wrong)}" if wrong else ""
     problems["bad_arguments"] += bool(error)
@@ -104,7 +106,7 @@ def _why_unread(region: str) -> str:
         return ""
     try:
         value = json.loads(body)
-    except json.JSONDecodeError as bad:
+    except (ValueError, RecursionError) as bad:
         return f"it is not valid JSON: {bad}" if body.startswith("{") else "it names no function"
     if not isinstance(value, dict):
         return "it is not an object"
@@ -113,11 +115,18 @@ def _why_unread(region: str) -> str:
 
 
 def _unread_calls(
-    regions: Sequence[str], lost: int, parsed: Sequence[Any], schemas: Mapping[str, Any], problems: Counter[str]
+    regions: Sequence[str],
+    lost: int,
+    parsed: Sequence[Any],
+    schemas: Mapping[str, Any],
+    problems: Counter[str],
+    unread: str,
 ) -> list[ToolCall]:
     """Errors for `lost` of the regions: the malformed ones, or all if the parser gave up on the whole turn."""
     reasons = [_why_unread(region) for region in regions]
-    if not schemas:
+    if unread:
+        default = unread
+    elif not schemas:
         default = "there are no tools"
     elif any(reasons):
         default = "another call of this turn could not be read"

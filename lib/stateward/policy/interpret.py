@@ -14,7 +14,7 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from stateward.errors import UserError, nearest
-from stateward.policy.arguments import inline_refs
+from stateward.policy.arguments import typed_schema
 from stateward.policy.calls import CALL_START, read_calls
 from stateward.policy.checkpoint import stop_tokens
 from stateward.policy.thinking import THINK_END
@@ -80,16 +80,28 @@ class Interpreter:
         """
         text, ended = self.text(ids), bool(ids) and ids[-1] in self.stop_ids
         parsed_tools, schemas = self._prepared(tools)
-        parser = self._parser_class(self._tokenizer, parsed_tools or None, chat_template_kwargs=dict(self._kwargs))
-        reasoning, content, parsed = parser.parse(
-            text, _request(parsed_tools), enable_auto_tools=True, model_output_token_ids=list(ids)
-        )
         thought, said = self._split(text)
+        unread = ""
+        try:
+            reasoning, content, parsed = self._parse(text, parsed_tools)
+        except RecursionError:  # a value nested without end; a server answers it with HTTP 500
+            reasoning, content, parsed, unread = thought, "", [], "a value in it is nested too deeply"
         problems: Counter[str] = Counter(truncated=int(not ended), call_in_thinking=thought.count(CALL_START))
         if self.thinks and not content and not parsed and THINK_END not in text:
             problems["unterminated_thinking"] = 1
-        calls = read_calls(parsed or (), said, schemas, problems, ended=ended)
+        calls = read_calls(parsed or (), said, schemas, problems, ended=ended, unread=unread)
         return Turn(reasoning=reasoning or "", text=content or "", calls=tuple(calls), problems=dict(+problems))
+
+    def _parse(self, text: str, tools: list[Any]) -> tuple[str | None, str | None, Any]:
+        """(reasoning, content, calls) as the chat endpoint's parser has them."""
+        parser = self._parser_class(self._tokenizer, tools or None, chat_template_kwargs=dict(self._kwargs))
+        engine = getattr(parser.tool_parser, "_parser_engine", None)
+        if engine is not None:
+            # It would compute what a stream says after each mark of a call and then discard it: cubic in the marks of a
+            # call, and the answer is the same. A value of HTML would hold up every episode of this process for seconds.
+            engine._stream_arg_deltas = False
+        parsed: tuple[str | None, str | None, Any] = parser.parse(text, _request(tools), enable_auto_tools=True)
+        return parsed
 
     def _split(self, text: str) -> tuple[str, str]:
         """What was thought and what was said. They overlap where a call inside thinking ended it, as vLLM reads it."""
@@ -110,7 +122,7 @@ class Interpreter:
                     **tool,
                     "function": {
                         **tool["function"],
-                        "parameters": inline_refs(tool["function"].get("parameters") or {}),
+                        "parameters": typed_schema(tool["function"].get("parameters") or {}),
                     },
                 }
                 for tool in tools
