@@ -86,6 +86,31 @@ def test_packages_of_the_home_and_of_pythonpath_are_not_seen(
         assert not stateward.startswith(str(tmp_path))
 
 
+SEARCH = """
+import os, pathlib, urllib.request
+
+def note(file):
+    request = urllib.request.Request(os.environ["TYPESENSE_URL"] + "/collections")
+    request.add_header("X-TYPESENSE-API-KEY", os.environ["TYPESENSE_API_KEY"])
+    pathlib.Path(file).with_suffix(".ran").write_text(str(urllib.request.urlopen(request).status))
+"""
+
+
+def test_an_array_task_has_a_typesense_of_its_own(
+    on_cluster: OneMachineSlurm,
+    profile: ClusterProfile,
+    tmp_path: Path,
+    until: Callable[..., None],
+    typesense_binary: Path,
+) -> None:
+    (tmp_path / "searchwork.py").write_text(SEARCH)
+    profile.setup, profile.typesense = [f"export PYTHONPATH={tmp_path}"], str(typesense_binary)
+    files = shards(tmp_path / "shards", 2)
+    submit_array("searchwork:note", files, profile=profile, role=profile.sample, folder=tmp_path / "l", name="search")
+    until(lambda: all(file.with_suffix(".ran").exists() for file in files))
+    assert {file.with_suffix(".ran").read_text() for file in files} == {"200"}
+
+
 def test_under_a_limit_of_four_jobs_many_shards_run_and_the_refusal_is_plain(
     on_cluster: OneMachineSlurm, profile: ClusterProfile, tmp_path: Path, until: Callable[..., None]
 ) -> None:

@@ -33,6 +33,13 @@ if "--preflight" in sys.argv:
     sys.exit(0)
 import ray
 ray.init(address=os.environ["STATEWARD_RAY_ADDRESS"], log_to_driver=False)
+@ray.remote(num_gpus=1)
+def typesense_from_a_worker():
+    import urllib.request
+    url = os.environ["TYPESENSE_URL"] + "/collections"
+    request = urllib.request.Request(url, headers={"X-TYPESENSE-API-KEY": os.environ["TYPESENSE_API_KEY"]})
+    return urllib.request.urlopen(request).status
+
 alive = [n for n in ray.nodes() if n["Alive"]]
 pathlib.Path(os.environ["NOTES"]).write_text(json.dumps({
     "nodes": sorted(n["NodeManagerAddress"] for n in alive),
@@ -40,6 +47,7 @@ pathlib.Path(os.environ["NOTES"]).write_text(json.dumps({
     "head_gpus": [n["Resources"].get("GPU", 0) for n in alive if n["NodeManagerAddress"] == "127.0.0.2"],
     "token": oct(os.stat(os.environ["RAY_AUTH_TOKEN_PATH"]).st_mode & 0o777),
     "arguments": sys.argv[1:],
+    "typesense": ray.get(typesense_from_a_worker.remote()),
 }))
 sys.exit(7)
 """
@@ -104,7 +112,10 @@ def test_ray_boots_over_both_components_and_the_drivers_status_is_the_jobs(
     on_cluster: OneMachineSlurm,
     tmp_path: Path,
     until: Callable[..., None],
+    profile: ClusterProfile,
+    typesense_binary: Path,
 ) -> None:
+    profile.typesense = str(typesense_binary)
     (tmp_path / "home" / "jobs").mkdir(parents=True)
     (tmp_path / "home" / "jobs" / "train.py").write_text(DRIVER)
     job, log, notes = start(tmp_path / "home")
@@ -116,6 +127,7 @@ def test_ray_boots_over_both_components_and_the_drivers_status_is_the_jobs(
     assert seen["nodes"] == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
     assert (seen["gpus"], seen["head_gpus"], seen["token"]) == (3, [0], "0o600")
     assert "preflight, Ray is there: False" in text
+    assert seen["typesense"] == 200
     for phase in ("4 nodes see the shared folder", "3 distinct devices, all-reduce 6", "driver ended with status 7"):
         assert phase in text
     # Nothing of the job is left: no process that stands in its scratch folders, no folder.

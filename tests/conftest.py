@@ -1,3 +1,5 @@
+"""Real servers that tests of several folders use."""
+
 from __future__ import annotations
 
 import importlib.metadata
