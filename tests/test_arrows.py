@@ -32,7 +32,7 @@ ALLOWED["practice"] = {"errors", "outcome", "config", "tasks", "policy", "practi
 # The stages join everything; nothing below knows them.
 ALLOWED["campaign"] = BELOW | {"practice", "campaign"}
 #: Programs that stand beside what they measure or serve; the rooms import none of them. They grade their episodes.
-PROGRAMS = {name: {"grading"} for name in ("sandbox/bench.py", "sandbox/serve.py", "sandbox/openenv_environment.py")}
+PROGRAMS = {f"sandbox/{name}.py": {"grading"} for name in ("bench", "play", "serve", "openenv_environment")}
 PROGRAMS["training/bench.py"] = {"campaign"}  # the practice policy and tasks
 
 
