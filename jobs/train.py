@@ -29,7 +29,9 @@ def main(argv: Sequence[str] | None) -> int:
     config = configured(args)
     if args.preflight:
         from stateward.campaign.endpoints import check_endpoints
+        from stateward.training.layout import resolve_layout
 
+        resolve_layout(config)
         print("\n".join(check_endpoints(config.episode) or ["no endpoint is needed"]), flush=True)
         return DONE
     if args.submit:

@@ -47,6 +47,14 @@ def test_a_merge_that_waits_for_a_job() -> None:
     assert f"exec python jobs/merge.py --config configs/practice.yaml --run-dir {quoted} train.steps=3\n" in script
 
 
+def test_a_step_that_does_not_fit_its_devices_is_refused_before_it_is_submitted(tmp_path: Path) -> None:
+    shared = ("--config", "configs/practice.yaml", "--run-dir", str(tmp_path / "run"), "--cluster", "practice")
+    for name, *arguments in (("train", "--submit"), ("pipeline",)):
+        done = job(name, *shared, *arguments, "--dry-run", "train.nodes=3")
+        assert done.returncode == 2
+        assert "3 does not divide 8 x 8 = 64 episodes" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [("train", ["--submit"]), ("merge", ["--after", "7"]), ("train", ["--submit", "--seeds", "2"])],

@@ -14,12 +14,18 @@ from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import submit_text
 from stateward.config import Config
+from stateward.training.layout import resolve_layout
 
 HOME = JOBS.parent
 
 
 def training_script(config_file: str, config: Config, profile: ClusterProfile, overrides: Sequence[str]) -> str:
-    """The heterogeneous job as sbatch/train_q38.sh has it: to be submitted from the checkout's root."""
+    """The heterogeneous job as sbatch/train_q38.sh has it: to be submitted from the checkout's root.
+
+    Raises:
+        UserError: the training step does not fit its devices.
+    """
+    resolve_layout(config)
     return training_job(
         profile=sized(config, profile),
         name="stateward-train",

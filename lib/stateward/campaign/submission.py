@@ -11,6 +11,7 @@ from stateward.campaign.sampling import plan_evaluation, plan_probe
 from stateward.cluster.arrays import seconds_of
 from stateward.cluster.profile import ClusterProfile, load_profile
 from stateward.config import Config
+from stateward.training.layout import resolve_layout
 
 
 def submit_campaign(
@@ -18,6 +19,7 @@ def submit_campaign(
 ) -> int:
     """Submit what is neither done nor queued; call it again at any time. `dry_run` touches nothing."""
     profile = load_profile(profile_file)
+    resolve_layout(config)  # a step that does not fit its devices is told now, not when they are allocated
     # Jobs start elsewhere: every path in the plans is absolute.
     config.run_dir = str(Path(config.run_dir).resolve())
     probe, base = plan_probe(config), plan_evaluation(config, "base", model_path(config))
