@@ -16,7 +16,7 @@ from stateward.errors import UserError
 def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
     parser.add_argument("--cluster", metavar="NAME", help="submit to Slurm: configs/cluster/NAME.yaml, or a file")
-    parser.add_argument("--shards", type=int, default=8, metavar="N", help="array tasks a sampling stage (default: 8)")
+    parser.add_argument("--shards", type=int, metavar="N", help="shards of a sampling stage (default: serve.replicas)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train and evaluate N times")
     args = parser.parse_args(argv)
     config = configured(args)

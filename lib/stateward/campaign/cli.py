@@ -34,7 +34,7 @@ def array_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Options of the stages that sample, which can run as a Slurm array."""
     parser.add_argument("--array", action="store_true", help="submit as a Slurm array and end; needs --cluster")
     parser.add_argument("--cluster", metavar="NAME", help="a profile: configs/cluster/NAME.yaml, or a file")
-    parser.add_argument("--shards", type=int, default=8, metavar="N", help="shards of the array (default: 8)")
+    parser.add_argument("--shards", type=int, metavar="N", help="shards of the array (default: serve.replicas)")
     parser.add_argument("--finish", action="store_true", help="run nothing: write the marker if nothing is missing")
     return parser
 
@@ -48,9 +48,12 @@ def profile_path(name: str | None) -> Path:
 
 
 def configured(args: argparse.Namespace) -> Config:
-    """The configuration that the options ask for. `--run-dir` wins over the file."""
+    """The configuration that the options ask for. `--run-dir` wins over the file, and `--shards` if it was given."""
     extra = [f"run_dir={args.run_dir}"] if args.run_dir else []
-    return load_config(args.config, [*args.overrides, *extra])
+    config = load_config(args.config, [*args.overrides, *extra])
+    if getattr(args, "shards", 0) is None:
+        args.shards = config.serve.replicas
+    return config
 
 
 def entry(main: Callable[[Sequence[str] | None], int]) -> None:

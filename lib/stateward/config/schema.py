@@ -41,6 +41,7 @@ class SamplingConfig:
 class ServeConfig:
     """One vLLM replica. `extra` is passed on as further `vllm serve` flags (name without dashes → value)."""
 
+    replicas: int = 8  # of a sampling stage on a cluster, one an array task; --shards wins
     tensor_parallel: int = 8
     dtype: str = "bfloat16"
     gpu_memory_utilization: float = 0.85
@@ -207,10 +208,7 @@ class PolicyEndpointConfig:
 class EvaluateConfig:
     trials: int = 20
     max_model_len: int = 262_144
-    replicas: int = 1
     max_attempts: int = 3  # runs of one trial before a void is left standing
-    bootstrap: int = 10_000
-    seed: int = 42
     endpoints: dict[str, PolicyEndpointConfig] = field(default_factory=dict)  # by label, for --label
 
 
