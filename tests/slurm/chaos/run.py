@@ -56,7 +56,7 @@ class Campaign:
             (folder / f"{name}.yaml").write_text(yaml.safe_dump(uids[:tasks]))
             overrides[f"tasks.{key}"] = str(folder / f"{name}.yaml")
         self.overrides = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
-        self.overrides += ["probe.trials=6", "probe.stop=fixed", "evaluate.trials=4", "evaluate.bootstrap=200"]
+        self.overrides += ["probe.trials=6", "probe.stop=fixed", "evaluate.trials=4"]
         self.overrides += ["episode.concurrency=1", "train.steps=8", "train.nodes=3"]
         self.config_file = ROOT / "configs" / "practice.yaml"
         self.profile = folder / "profile.yaml"
