@@ -64,6 +64,21 @@ def test_it_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+@ray_tests
+@pytest.mark.timeout(600)
+def test_nothing_is_left_when_its_keeper_is_killed(tmp_path: Path) -> None:
+    with private_ray(slots=1, cpus=2, object_store_mb=100, env={}, logs=tmp_path / "logs") as node:
+        folder = Path(node.env["RAY_AUTH_TOKEN_PATH"]).parent
+        family = psutil.Process().children(recursive=True)
+        (keeper,) = (p for p in family if "stateward.training.ray_keeper" in p.cmdline())
+        keeper.kill()
+        assert driver(node, "print(ray.get(ray.remote(lambda: 7).remote()))").stdout == "7\n", "Ray itself lives on"
+    _, alive = psutil.wait_procs(family, timeout=60)
+    assert not alive
+    assert not folder.exists()
+    assert any((tmp_path / "logs").iterdir())
+
+
 def test_a_folder_that_is_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_local.tempfile, "gettempdir", lambda: "/" + "x" * MAX_RAY_DIR)
     monkeypatch.setattr(ray_local, "_SHORT", ("/" + "y" * MAX_RAY_DIR,))

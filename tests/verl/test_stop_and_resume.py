@@ -3,12 +3,15 @@
 One run is left alone until its last step, in which it stands still for its watchdog to find. Another is stopped by kill
 -9 of an episode process, of the trainer's worker, of the driver in a step, and of the driver while it saves; each time
 the same call goes on from the last verified checkpoint. Both must have the same losses and the same weights.
+
+`make chaos-training` does the same with kills of any process at any time (CHAOS_SEED, CHAOS_ROUNDS).
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,13 +24,14 @@ import pytest
 from stateward.config import Config
 from stateward.config.schema import PolicyConfig, SamplingConfig, TasksConfig, TrainConfig
 from stateward.errors import SystemFault
+from stateward.store import Stage
 from stateward.tasks.task import Check, Task
 from stateward.training import checks, launch, run, verify
 from stateward.training.figures import read_lines
 from stateward.training.merge import merge
 from stateward.training.run import train
 
-pytestmark = [pytest.mark.engines, pytest.mark.chaos, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.engines, pytest.mark.timeout(7200)]
 
 HERE = Path(__file__).parent
 STEPS = 5
@@ -198,6 +202,21 @@ def weights(checkpoint: Path) -> dict[str, list[float]]:
     return {name: torch.as_tensor(getattr(t, "_local_tensor", t)).flatten().tolist() for name, t in shard.items()}
 
 
+def starts(run_dir: Path) -> list[tuple[int, int]]:
+    """Step and the start that trained it."""
+    return [(line["step"], line["start"]) for line in read_lines(run_dir / "train" / "metrics.jsonl")]
+
+
+def assert_same_training(alone: Path, stopped: Path) -> None:
+    """The same losses in every step, and the same weights in the last checkpoint."""
+    lines = [read_lines(folder / "train" / "metrics.jsonl") for folder in (alone, stopped)]
+    for one, other in zip(*lines, strict=True):
+        for figure in ("loss", "grad_norm", "entropy", "reward_mean", "sampled_tokens"):
+            assert other[figure] == pytest.approx(one[figure], rel=1e-4, abs=1e-7), (one["step"], figure)
+    name = f"global_step_{lines[0][-1]['step']}"
+    assert weights(alone / "train" / "checkpoints" / name) == weights(stopped / "train" / "checkpoints" / name)
+
+
 STOPS = [Stop(2, is_host), Stop(3, is_worker), Stop(4, is_driver), Stop(5, is_driver, saving=True)]
 
 
@@ -225,14 +244,10 @@ def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path)
     assert (last.steps, last.resumed_from) == (STEPS, STEPS - 1)
     assert last.checkpoint.name == f"global_step_{STEPS}"
     assert verify.is_verified(last.checkpoint)
-    assert weights(last.checkpoint) == weights(alone / "train" / "checkpoints" / last.checkpoint.name)
 
-    lines = [read_lines(folder / "train" / "metrics.jsonl") for folder in (alone, stopped)]
-    assert [(line["step"], line["start"]) for line in lines[0]] == [(step, 1) for step in range(1, STEPS + 1)]
-    assert [(line["step"], line["start"]) for line in lines[1]] == [(step, step) for step in range(1, STEPS + 1)]
-    for one, other in zip(*lines, strict=True):
-        for figure in ("loss", "grad_norm", "entropy", "reward_mean", "sampled_tokens"):
-            assert other[figure] == pytest.approx(one[figure], rel=1e-4, abs=1e-7), (one["step"], figure)
+    assert starts(alone) == [(step, 1) for step in range(1, STEPS + 1)]
+    assert starts(stopped) == [(step, step) for step in range(1, STEPS + 1)]
+    assert_same_training(alone, stopped)
 
     again = call(model, stopped)
     assert again.resumed_from == STEPS, "a finished run does nothing"
@@ -242,3 +257,47 @@ def test_killed_and_resumed_it_is_the_same_training(model: Path, tmp_path: Path)
     assert manifest["tensors"]["changed"] == manifest["tensors"]["tensors"]
     assert (merged / "DONE").is_file()
     assert (merged / "chat_template.jinja").read_bytes() == (model / "chat_template.jinja").read_bytes()
+
+
+def victim(number: random.Random, processes: list[psutil.Process]) -> psutil.Process:
+    """One of the run's processes; each kind (driver, host, trainer, engine, Ray's daemons) as likely as any other."""
+    kinds: dict[str, list[psutil.Process]] = {}
+    for process in processes:
+        words = process.cmdline() or [process.name()]
+        kinds.setdefault(next((w for w in words if "stateward" in w), words[0]).split("/")[-1], []).append(process)
+    return number.choice(kinds[number.choice(sorted(kinds))])
+
+
+@pytest.mark.chaos
+def test_killed_anywhere_at_any_time_it_is_the_same_training(model: Path, tmp_path: Path) -> None:
+    seed, rounds, steps = int(os.environ.get("CHAOS_SEED", "1")), int(os.environ.get("CHAOS_ROUNDS", "6")), 8
+    number = random.Random(seed)
+    alone, stopped = tmp_path / "alone", tmp_path / "stopped"
+    assert call(model, alone, steps).steps == steps
+    took = (Stage(alone, "train").manifest["finished"] - Stage(alone, "train").manifest["created"]) * 1.1
+    told = []
+    for _ in range(rounds):
+        delay = number.uniform(0, took)
+        timer = threading.Timer(delay, lambda: told.append(kill_one(number)))
+        timer.start()
+        try:
+            call(model, stopped, steps)
+        except SystemFault as fault:
+            told.append(str(fault).splitlines()[0])
+        finally:
+            timer.cancel()
+            timer.join()
+        print(f"after {delay:.0f} s: {told[-2:]}; trained: {starts(stopped)}", flush=True)
+        assert not ours(lambda process: True), "processes are left over"
+    assert call(model, stopped, steps).steps == steps
+    assert_same_training(alone, stopped)
+
+
+def kill_one(number: random.Random) -> str:
+    processes = ours(lambda process: process.status() != psutil.STATUS_ZOMBIE)
+    if not processes:
+        return "nothing was running"
+    chosen = victim(number, processes)
+    words = " ".join(chosen.cmdline())[-60:]
+    chosen.kill()
+    return f"killed {words}"

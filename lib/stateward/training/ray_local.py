@@ -1,7 +1,8 @@
 """A private Ray on this machine, for a run outside a cluster allocation.
 
 Nothing is shared with any other Ray: own folder, own port, own token, an explicit address, explicit resources. It ends
-with the block that opened it, and by its own keeper process if that block's process is killed.
+with the block that opened it, and by its own keeper process if that block's process is killed; and by the block if the
+keeper is.
 """
 
 from __future__ import annotations
@@ -9,17 +10,21 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from stateward.cluster.ray_cluster import ADDRESS
 from stateward.errors import SystemFault, UserError
+from stateward.training.ray_keeper import keep_logs
 
 #: A Unix socket path has at most 107 bytes; Ray appends up to 62 to its folder
 #: (``/session_2026-01-01_00-00-00_000000_1234567/sockets/plasma_store``).
@@ -94,7 +99,31 @@ def private_ray(
         yield RayNode(address=f"{_LOOPBACK}:{port}", env=access)
     finally:
         keeper.stdin.close()
-        keeper.wait()
+        if keeper.wait() < 0:  # killed: it could not clean up
+            _stop_strays(token)
+            keep_logs(folder, logs)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _stop_strays(token: Path) -> None:
+    """End every process that has the path of this Ray's token in its environment; no other Ray has the same."""
+    mark = f"RAY_AUTH_TOKEN_PATH={token}".encode()
+
+    def strays() -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if mark in Path(f"/proc/{process.pid}/environ").read_bytes().split(b"\0"):
+                    found.append(process)
+            except OSError:
+                continue  # it ended, or it is someone else's
+        return found
+
+    while left := strays():  # again: one that is ending may have started another
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, timeout=5)
 
 
 #: No idle workers in advance, each of which would import Ray for nothing; no metrics for a dashboard that is off.
