@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from stateward.errors import UserError
 from stateward.training.layout import resolve_layout
 
 FULL = Path(__file__).parents[2] / "configs" / "q38_full.yaml"
+
+
+PUBLISHED = load_config(FULL)
 
 
 def config_of(*overrides: str) -> Config:
@@ -58,7 +62,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers(override: str, text: str
 def test_every_accepted_layout_uses_every_device_and_every_episode_once(
     nodes: int, gpus: int, ulysses: int, tensor: int, groups: int, size: int, micro: int
 ) -> None:
-    config = config_of()
+    config = copy.deepcopy(PUBLISHED)
     train = config.train
     train.nodes, train.gpus_per_node, train.ulysses, train.rollout_tensor_parallel = nodes, gpus, ulysses, tensor
     train.groups_per_step, train.group_size, train.micro_batch_per_gpu = groups, size, micro
