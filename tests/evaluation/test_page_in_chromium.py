@@ -284,10 +284,36 @@ def test_readable_in_light_and_dark(tab: Tab, page: Callable[..., Path], scheme:
 
 def test_a_narrow_window(tab: Tab, page: Callable[..., Path]) -> None:
     tab.call("Emulation.setDeviceMetricsOverride", width=390, height=800, deviceScaleFactor=1, mobile=False)
-    tab.open(page())
+    path = page()
+    tab.open(path)
     assert tab.js("document.documentElement.scrollWidth") <= 390, "wide tables scroll by themselves"
     tab.screenshot("narrow")
+    tab.open(path, "#shop_tasks.py%3Atest_002/base/1")
+    tab.wait("document.querySelector('.episode')")
+    assert tab.js("document.documentElement.scrollWidth") <= 390
+    assert tab.js("document.querySelector('.episode').getBoundingClientRect().right") <= 390, (
+        "no need to scroll to read"
+    )
+    tab.screenshot("narrow-episode")
     tab.call("Emulation.clearDeviceMetricsOverride")
+
+
+def test_a_leaderboard_draws_every_interval(tab: Tab, page: Callable[..., Path]) -> None:
+    tab.open(page())
+    tab.screenshot("leaderboard")
+    rows = tab.js(
+        "[...document.querySelectorAll('.leaderboard tbody tr')].map(r => [r.cells[0].textContent,"
+        " [...r.querySelectorAll('svg')].map(s => s.getAttribute('aria-label'))])"
+    )
+    assert [name for name, _ in rows] == ["tuned", "base", "other"], "best first; the partial run last"
+    assert rows[0][1][0].startswith("66.67 %, 95 % interval ")
+    assert rows[2][1] == []
+    assert tab.js("document.querySelector('.leaderboard tbody tr:last-child').innerText").count("not scored") == 1
+    # Dots stand on one axis: the better run's further to the right.
+    dots = tab.js(
+        "[...document.querySelectorAll('.leaderboard tr td:nth-child(4) circle')].map(c => +c.getAttribute('cx'))"
+    )
+    assert dots == sorted(dots, reverse=True)
 
 
 def test_a_page_too_small_for_whole_conversations(tab: Tab, campaign: Any, tmp_path: Path) -> None:

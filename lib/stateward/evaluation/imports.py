@@ -71,7 +71,8 @@ def import_results(
     lines, skipped = _scan(file, salvage, accept_duplicates)
     if not lines:
         raise UserError(f"{file} holds no results", do="name the JSONL that the framework wrote")
-    facts = _settings(file)
+    identity = hash_file(file)
+    facts = _settings(file) or {"imported_from": identity}
     policy, settings = fingerprint({"label": label, "model": model}), fingerprint(facts)
     parts = max(1, min(os.cpu_count() or 1, 16, len(lines) // 64))
     bounds = [len(lines) * i // parts for i in range(parts + 1)]
@@ -81,12 +82,7 @@ def import_results(
     ]
     stage.shards.mkdir(parents=True, exist_ok=True)
     try:
-        if parts == 1:
-            found = [_import_part(jobs[0])]
-        else:
-            # spawn: this process may have threads of numpy's, and nothing here forks from a process with threads.
-            with multiprocessing.get_context("spawn").Pool(parts) as pool:
-                found = pool.map(_import_part, jobs, chunksize=1)
+        found = _import_parts(jobs)
     except UserError:
         for job in jobs:
             Path(job[2]).unlink(missing_ok=True)
@@ -98,7 +94,7 @@ def import_results(
             raise UserError(f"{file} mixes runs", "its rows have several policies or settings", "import each alone")
         policy, settings = next(iter(trials))
     planned = 1 + max(part[2] for part in found)
-    inputs = {"policy": policy, "settings": facts, "trials": planned, "stop_rule": "fixed", "imported": hash_file(file)}
+    inputs = {"policy": policy, "settings": facts, "trials": planned, "stop_rule": "fixed", "imported": identity}
     stage.begin({}, inputs)
     write_json(stage.path / "plan" / "shard-0000.json", {"uids": uids, "settings": settings, "model": model or label})
     stage.done(source=str(file), skipped=skipped)
@@ -197,9 +193,24 @@ def _broken(file: Path, number: int, error: Exception, last: bool) -> UserError:
     return UserError(f"{file}:{number} is not a result of the framework", f"{type(error).__name__}: {error}", do)
 
 
-def _import_part(
-    job: tuple[str, list[_Line], str, str, str],
-) -> tuple[list[str], int, int, set[tuple[str, str]]]:
+_Job = tuple[str, list[_Line], str, str, str]
+_Part = tuple[list[str], int, int, set[tuple[str, str]]]
+
+
+def _import_parts(jobs: list[_Job]) -> list[_Part]:
+    """One part here, each of the others in a process of its own."""
+    if len(jobs) == 1:
+        return [_import_part(jobs[0])]
+    # spawn: this process may have threads of numpy's, and nothing here forks from a process with threads.
+    with multiprocessing.get_context("spawn").Pool(len(jobs) - 1) as pool:
+        others = pool.map_async(_import_part, jobs[1:], chunksize=1)
+        found = [_import_part(jobs[0]), *others.get()]
+        pool.close()
+        pool.join()
+    return found
+
+
+def _import_part(job: _Job) -> _Part:
     """Write one shard; returns its tasks, voids, largest index, and the identities that its rows brought along."""
     file, lines, shard, policy, settings = job
     uids: dict[str, None] = {}
@@ -235,9 +246,13 @@ def _settings(file: Path) -> dict[str, Any]:
     try:
         facts = yaml.safe_load(beside.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return {"imported_from": hash_file(file)}
+        return {}
     except yaml.YAMLError as error:
         raise UserError(f"{beside} is not YAML", str(error), "restore it, or move it away") from error
+    if not isinstance(facts, dict):
+        raise UserError(
+            f"{beside} holds no mapping", "it is not what the framework writes", "restore it, or move it away"
+        )
     for name in ("run_start_dt", "run_duration (sec)"):
         facts.pop(name, None)
     return {"imported": json.loads(json.dumps(facts, default=str))}
