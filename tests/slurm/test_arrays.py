@@ -89,6 +89,8 @@ def test_a_signalled_task_requeues_itself_and_runs_again(
     on_cluster.run("scancel", "--signal=USR2", task, check=True)
     until(lambda: len(runs_of(files[0])) == 2)
     assert [run["restart"] for run in runs_of(files[0])] == ["0", "1"]
+    (log,) = (work / "a" / "chunk-00").glob("*_log.out")
+    assert log.read_text().count("Starting with JobEnvironment") == 2  # the log of the first start is kept
 
 
 def test_arrays_are_chunked_under_max_array_size(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stateward.campaign.chain import Chain, Link
+from stateward.campaign.chain import RUN_SHARD, Chain, Link
 from stateward.campaign.layout import model_path
 from stateward.campaign.sampling import plan_evaluation, plan_probe
-from stateward.cluster.arrays import seconds_of
+from stateward.cluster.arrays import pack, seconds_of
+from stateward.cluster.directives import role_directives, sbatch_lines
 from stateward.cluster.profile import ClusterProfile, load_profile
 from stateward.config import Config
 from stateward.training.layout import resolve_layout
@@ -28,20 +29,28 @@ def submit_campaign(
     print("\n".join(table(links, profile)))
     if dry_run:
         for link in links:
-            if link.done or link.kind == "array":
-                continue
-            edges = [
-                f"{kind}:<{name}>"
-                for kind, names in (("afterok", link.needs), ("afterany", link.continues))
-                for name in names
-            ]
-            print(f"\n── {link.name}.sh\n{chain.script(link, ','.join(edges))}")
+            if not link.done:
+                print("\n" + "\n".join(_preview(chain, link)))
         return 0
     chain.submit(links, {"probe": probe, "base": base}, shards)
     for link in links:
         print(f"{link.name:<8} {'done' if link.done else 'job ' + ', '.join(link.jobs)}")
     print(f"next: python jobs/status.py {config.run_dir} --watch; call this again to continue a chain that broke")
     return 0
+
+
+def _preview(chain: Chain, link: Link) -> list[str]:
+    """What would be submitted for one link; names stand where ids of jobs will be."""
+    edges = [
+        f"{kind}:<{name}>" for kind, names in (("afterok", link.needs), ("afterany", link.continues)) for name in names
+    ]
+    if link.kind != "array":
+        return [f"── {link.name}.sh", chain.script(link, ",".join(edges)).rstrip()]
+    lines = [f"── {link.name}: an array of {RUN_SHARD} over"]
+    lines += [f"#   {' '.join(files)}" for files in pack(link.shards, chain.profile.max_array_tasks)]
+    if edges:
+        lines.append(f"#SBATCH --dependency={','.join(edges)}")
+    return [*lines, *sbatch_lines(role_directives(chain.profile, link.role))]
 
 
 def table(links: Sequence[Link], profile: ClusterProfile) -> list[str]:

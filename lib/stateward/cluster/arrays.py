@@ -125,7 +125,8 @@ def submit_array(
             nodes=1,
             signal_delay_s=profile.signal_seconds,
             array_parallelism=max(1, at_a_time // len(parts)),
-            setup=[*environment_lines(profile), *_services_lines(profile)],
+            # append: a task that is requeued keeps the log of its first start.
+            setup=["export SLURM_OPEN_MODE=append", *environment_lines(profile), *_services_lines(profile)],
             additional_parameters={key: value for key, value in extra.items() if key != "nodes"},
             exclusive=role.exclusive or None,
             stderr_to_stdout=True,
