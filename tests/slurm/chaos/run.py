@@ -36,9 +36,12 @@ from stateward.store import read_records
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
-#: Campaigns take turns: two without Ray, then one with Ray over all nodes.
-KINDS = ("plain", "plain", "ray")
-ROUNDS_A_CAMPAIGN = 8
+#: Campaigns take turns: without Ray; with Ray over all four nodes; with real steps of Verl, FSDP and vLLM in that Ray.
+KINDS = ("plain", "ray", "verl", "plain", "plain")
+ROUNDS_A_CAMPAIGN = {"plain": 8, "ray": 8, "verl": 3}
+#: Seconds from one hit to the next; a real step takes minutes to come to.
+PAUSES = {"plain": (3.0, 9.0), "ray": (3.0, 15.0), "verl": (20.0, 90.0)}
+STEPS = {"plain": 8, "ray": 8, "verl": 2}
 MOST_CALLS = 40
 
 
@@ -57,7 +60,11 @@ class Campaign:
             overrides[f"tasks.{key}"] = str(folder / f"{name}.yaml")
         self.overrides = [f"{key}={json.dumps(value)}" for key, value in overrides.items()]
         self.overrides += ["probe.trials=6", "probe.stop=fixed", "evaluate.trials=4"]
-        self.overrides += ["episode.concurrency=1", "train.steps=8", "train.nodes=3"]
+        self.overrides += ["episode.concurrency=1", f"train.steps={STEPS[kind]}"]
+        if kind == "verl":  # small enough to come to a step between two hits
+            self.overrides += ["train.nodes=1", "train.groups_per_step=2", "train.group_size=4", "train.save_every=1"]
+        else:
+            self.overrides += ["train.nodes=3", "train.groups_per_step=9"]
         self.config_file = ROOT / "configs" / "practice.yaml"
         self.profile = folder / "profile.yaml"
         self.profile.write_text(_profile())
@@ -72,10 +79,10 @@ class Campaign:
 
     def call(self) -> None:
         """What a person types: jobs/pipeline.py --cluster."""
-        if self.kind == "plain":
-            os.environ["PYTHON"] = str(self.python)
-        else:
-            os.environ.pop("PYTHON", None)
+        for name, value in (("PYTHON", str(self.python)), ("CHAOS_REAL", "yes")):
+            os.environ.pop(name, None)
+            if self.kind == {"PYTHON": "plain", "CHAOS_REAL": "verl"}[name]:
+                os.environ[name] = value
         with (self.folder / "calls.log").open("a") as log, contextlib.redirect_stdout(log):
             submit_campaign(self.config, str(self.config_file), self.overrides, self.profile, 2, dry_run=False)
 
@@ -120,6 +127,7 @@ def run_campaign(
     campaign = Campaign(folder / f"c{number}", kind)
     began, calls, hits = time.monotonic(), 0, []
     next_hit = began + site.random.uniform(2.0, 10.0)
+    delay = site.random.uniform(*PAUSES[kind])
     while not campaign.done:
         site.mend()
         queue = cluster.run("squeue", "-h", "-o", "%j")
@@ -131,17 +139,24 @@ def run_campaign(
                 raise SystemExit(f"campaign {number} did not end after {MOST_CALLS} calls: {folder}")
             campaign.call()
         now = time.monotonic()
-        if len(hits) < rounds and now >= next_hit and ours:
+        if kind == "verl" and "practice-train" not in _running(cluster):
+            next_hit = now + delay  # only training is real in these, so it alone is hit
+        elif len(hits) < rounds and now >= next_hit and ours:
             name = site.random.choice(sorted(FAULTS))
             what = FAULTS[name](site)
             if what is not None:
                 hits.append({"fault": name, "what": what, "at": round(now - began, 1)})
                 print(f"  [{now - began:6.1f} s] {name}: {what}", flush=True)
-                next_hit = now + site.random.uniform(3.0, 9.0)
+                delay = site.random.uniform(*PAUSES[kind])
+                next_hit = now + delay
         time.sleep(0.25)
     site.mend(all_of_it=True)
     row = {"campaign": number, "kind": kind, "seed": seed, "hits": hits, "calls": calls}
     return {**row, "seconds": round(time.monotonic() - began), "problems": campaign.problems()}
+
+
+def _running(cluster: OneMachineSlurm) -> list[str]:
+    return cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%j").stdout.split()
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -187,7 +202,7 @@ def main() -> int:
         while (left := args.rounds - sum(len(row["hits"]) for row in rows)) > 0 and len(rows) < until:
             number, kind = len(rows), KINDS[len(rows) % len(KINDS)]
             print(f"campaign {number} ({kind}), {left} rounds left", flush=True)
-            row = run_campaign(number, kind, args.seed, min(left, ROUNDS_A_CAMPAIGN), cluster, folder)
+            row = run_campaign(number, kind, args.seed, min(left, ROUNDS_A_CAMPAIGN[kind]), cluster, folder)
             print(f"  ended after {row['seconds']} s, {row['calls']} calls: {row['problems'] or 'whole'}", flush=True)
             rows.append(row)
             with args.tally.open("a") as file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import runpy
 import time
 from pathlib import Path
 
@@ -15,6 +16,8 @@ STEP_SECONDS = 1.0
 
 
 def main() -> int:
+    if "CHAOS_REAL" in os.environ:
+        runpy.run_path(str(Path(__file__).parents[4] / "jobs" / "train.py"), run_name="__main__")
     parser = argparse.ArgumentParser()
     parser.add_argument("--config")
     parser.add_argument("--run-dir", type=Path)
