@@ -7,16 +7,29 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from stateward.cluster.container import RUN_DIR, launcher, launcher_lines
 from stateward.cluster.directives import role_directives, sbatch_lines
 from stateward.cluster.profile import ClusterProfile, Role
 
 
 def plain_job(
-    command: Sequence[str], *, profile: ClusterProfile, role: Role, name: str, log: Path, dependency: str = ""
+    command: Sequence[str],
+    *,
+    profile: ClusterProfile,
+    role: Role,
+    name: str,
+    log: Path,
+    dependency: str = "",
+    binds: Sequence[Path] = (),
 ) -> str:
-    """A job that runs one command on one node."""
+    """A job that runs one command on one node. `binds`: folders that it needs, mounted if the profile has an image."""
     lines = ["#!/bin/bash", *sbatch_lines(_own(name, log, dependency) | role_directives(profile, role))]
-    lines += ["set -euo pipefail", *environment_lines(profile), f"exec {shlex.join(command)}"]
+    lines += ["set -euo pipefail", *environment_lines(profile)]
+    if profile.container.image:
+        text = launcher(profile.container, scratch=profile.scratch, program=(), binds=binds)
+        lines += [f"set -- {shlex.join(command)}", *text.splitlines()[1:]]
+    else:
+        lines += [f"exec {shlex.join(command)}"]
     return "\n".join(lines) + "\n"
 
 
@@ -31,6 +44,7 @@ def training_job(
     home: str = ".",
     overrides: Sequence[str] = (),
     dependency: str = "",
+    binds: Sequence[Path] = (),
 ) -> str:
     """The heterogeneous training job: component 0 is the service node (Ray head, driver), component 1 the GPU nodes.
 
@@ -42,11 +56,14 @@ def training_job(
         log: of the whole job; ``%j`` is its id. home: folder that holds jobs/.
         config, run_dir, python: defaults of the variables of the same names, which sbatch's environment overrides.
         overrides: of the configuration; the script's own arguments come after them.
+        binds: folders that it needs besides the run directory, mounted where the profile has an image.
     """
     own = _own(name, log, dependency)
     own |= {"signal": f"B:USR1@{profile.signal_seconds}", "requeue": True, "open-mode": "append"}
     service, workers = role_directives(profile, profile.service), role_directives(profile, profile.train)
     fixed = f" {shlex.join(overrides)}" if overrides else ""
+    image = profile.container.image
+    scratch = "/tmp" if image else profile.scratch  # of the image, where it is a private folder of the scratch
     lines = [
         "#!/bin/bash",
         "# Train: one heterogeneous job. Rank 0 is Ray's head and the driver, the other ranks are Ray's workers.",
@@ -61,11 +78,12 @@ def training_job(
         "set -uo pipefail",
         "export STATEWARD_JOB_BEGAN=$(date +%s.%N)",
         *environment_lines(profile),
-        f"PYTHON=${{PYTHON:-{shlex.quote(python)}}}",
+        f"PYTHON=${{PYTHON:-{shlex.quote(python)}}}" if not image else "",
         f"CONFIG=${{CONFIG:-{shlex.quote(config)}}}",
         f"RUN_DIR=${{RUN_DIR:-{shlex.quote(run_dir)}}}",
         f"MAX_RESTARTS=${{MAX_RESTARTS:-{profile.max_restarts}}}",
         f"cd {shlex.quote(home)} || exit 2" if home != "." else "",
+        *(_python_of_image(profile, binds) if image else ()),
         "",
         "# Near the time limit or before a preemption only this shell is signalled. It ends the step with SIGTERM",
         "# (NCCL may catch USR1) and comes back from the last verified checkpoint.",
@@ -79,7 +97,7 @@ def training_job(
         "trap end_step USR1 TERM",
         "srun --het-group=0,1 --kill-on-bad-exit=1 --export=ALL \\",
         '    "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \\',
-        f"    --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(profile.scratch)} \\",
+        f"    --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(scratch)} \\",
         f"    --deadline {profile.ready_seconds} --preflight{_typesense(profile)} -- \\",
         f'    "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR"{fixed} "$@" &',
         "step=$!",
@@ -114,6 +132,19 @@ def training_job(
 
 def _typesense(profile: ClusterProfile) -> str:
     return f" --typesense {shlex.quote(profile.typesense)}" if profile.typesense else ""
+
+
+def _python_of_image(profile: ClusterProfile, binds: Sequence[Path]) -> list[str]:
+    """Lines that make PYTHON a launcher of the image's Python, in the run directory, where every node sees it."""
+    return [
+        "",
+        "# Python of the image. The ranks call it, and what they start in the image calls it again.",
+        'RUN_DIR=$(readlink -m "$RUN_DIR")',
+        f'export {RUN_DIR}="$RUN_DIR"',
+        'PYTHON="$RUN_DIR/train/in-image-$SLURM_JOB_ID.sh"',
+        'mkdir -p "$RUN_DIR/train" || exit 2',
+        *launcher_lines(launcher(profile.container, scratch=profile.scratch, binds=binds), '"$PYTHON"'),
+    ]
 
 
 def _own(name: str, log: Path | str, dependency: str) -> dict[str, Any]:

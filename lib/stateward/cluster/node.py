@@ -22,6 +22,21 @@ MAX_SCRATCH = 45
 _FIRST_PORT, _LAST_PORT, _BLOCK = 10_000, 32_000, 220
 
 
+#: Variable → folder of every just-in-time cache. They are node-local: on a shared file system they give stale handles
+#: and hangs.
+CACHES = {
+    "TRITON_CACHE_DIR": "triton",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor",
+    "TORCH_EXTENSIONS_DIR": "extensions",
+    "VLLM_CACHE_ROOT": "vllm",
+    "FLASHINFER_WORKSPACE_BASE": "flashinfer",
+    "CUDA_CACHE_PATH": "cuda",
+    "NUMBA_CACHE_DIR": "numba",
+    "XDG_CACHE_HOME": "xdg",
+    "TMPDIR": "tmp",
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepRank:
     """Where this process stands in a step over one or both components of a job.
@@ -160,21 +175,10 @@ def scratch_folder(base: str, job: str, rank: int) -> Iterator[Path]:
 
 
 def cache_environment(folder: Path) -> dict[str, str]:
-    """Node-local places for every just-in-time cache: on a shared file system they give stale handles and hangs."""
-    names = {
-        "TRITON_CACHE_DIR": "triton",
-        "TORCHINDUCTOR_CACHE_DIR": "inductor",
-        "TORCH_EXTENSIONS_DIR": "extensions",
-        "VLLM_CACHE_ROOT": "vllm",
-        "FLASHINFER_WORKSPACE_BASE": "flashinfer",
-        "CUDA_CACHE_PATH": "cuda",
-        "NUMBA_CACHE_DIR": "numba",
-        "XDG_CACHE_HOME": "xdg",
-        "TMPDIR": "tmp",
-    }
-    for name in names.values():
+    """`CACHES` as folders below `folder`, which are made."""
+    for name in CACHES.values():
         (folder / name).mkdir(exist_ok=True)
-    return {variable: str(folder / name) for variable, name in names.items()}
+    return {variable: str(folder / name) for variable, name in CACHES.items()}
 
 
 def report_of(step: StepRank, address: str, canary: str, scratch: Path, env: Mapping[str, str]) -> NodeReport:

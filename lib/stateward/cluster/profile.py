@@ -35,8 +35,9 @@ class Role:
 class ContainerConfig:
     """The Apptainer image that stages run in; without `image` the active environment is used."""
 
-    image: str = ""
-    binds: list[str] = field(default_factory=list)  # SOURCE[:TARGET[:ro]]
+    image: str = ""  # a path that every node sees
+    binds: list[str] = field(default_factory=list)  # SOURCE[:TARGET[:ro]], besides what a job's own paths need
+    env_file: str = ""  # NAME=VALUE lines with secrets, such as a user model's key; mode 600
     command: str = "apptainer"
 
 
