@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -14,24 +13,16 @@ from typing import Any
 
 import pytest
 
-from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
 from stateward.cluster.profile import ClusterProfile, load_profile
 
 ROOT = Path(__file__).parents[2]
 
 
-def free_port_base() -> int:
-    """A base whose first ports nobody holds. Below the ephemeral range, so that no client takes one meanwhile; each of
-    pytest's processes looks in a range of its own, so that two of them do not take the same."""
+def port_base() -> int:
+    """Each of pytest's processes looks in a range of its own, so that two of them do not take the same."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5
-    for base in range(20_000 + 2_000 * worker, 22_000 + 2_000 * worker, 200):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", base + 17))
-            except OSError:
-                continue
-            return base
-    pytest.fail("no free block of ports")
+    return free_port_base(20_000 + 2_000 * worker, 22_000 + 2_000 * worker)
 
 
 @contextmanager
@@ -41,7 +32,7 @@ def one_machine_slurm(**options: Any) -> Iterator[OneMachineSlurm]:
         pytest.skip(f"no Slurm on this machine: {', '.join(missing)} not installed (make system)")
     folder = Path(tempfile.mkdtemp(prefix="ps-", dir="/tmp"))
     folder.chmod(0o755)
-    cluster = OneMachineSlurm(root=folder, port_base=free_port_base(), **options)
+    cluster = OneMachineSlurm(root=folder, port_base=port_base(), **options)
     try:
         cluster.up()
         yield cluster

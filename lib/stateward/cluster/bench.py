@@ -27,7 +27,7 @@ import psutil
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import training_job
 from stateward.cluster.node import port_block
-from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
 from stateward.cluster.processes import adopt_orphans, stop_descendants
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import cancel, submit
@@ -181,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="swb-", dir="/tmp") as name:
         Path(name).chmod(0o755)
-        cluster = OneMachineSlurm(root=Path(name) / "slurm", port_base=29_000)
+        cluster = OneMachineSlurm(root=Path(name) / "slurm", port_base=free_port_base(12_000, 16_000))
         cluster.root.mkdir()
         try:
             cluster.up()

@@ -17,6 +17,7 @@ import getpass
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -277,9 +278,9 @@ class OneMachineSlurm:
         if not (data / "mysql").is_dir():
             install = ["mariadb-install-db", *options, "--auth-root-authentication-method=normal", "--skip-test-db"]
             self._logged(install, "mariadb-install.log")
-        socket = self.root / "my" / "s"
+        path = self.root / "my" / "s"
         if self._pid("mariadb") is None:
-            command = ["mariadbd", *options, f"--socket={socket}", f"--port={self.port_base + 6}"]
+            command = ["mariadbd", *options, f"--socket={path}", f"--port={self.port_base + 6}"]
             command += ["--bind-address=127.0.0.1", f"--pid-file={self.root}/run/mariadb.pid"]
             command += ["--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900", "--performance-schema=OFF"]
             # Durability of a practice cluster's accounting is not worth a disk flush a commit.
@@ -288,7 +289,7 @@ class OneMachineSlurm:
                 subprocess.Popen(
                     command, env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
                 )
-        client = ["mariadb", "--no-defaults", "-S", str(socket), "-u", "root", "-e"]
+        client = ["mariadb", "--no-defaults", "-S", str(path), "-u", "root", "-e"]
         self._until("MariaDB answers", lambda: self.run(*client, "select 1").returncode == 0, log="mariadb.log")
         self.run(*client, _GRANTS, check=True)
         # The first start makes the tables, which now and then fails on a fresh database and then works.
@@ -339,6 +340,23 @@ class OneMachineSlurm:
             if time.monotonic() > deadline:
                 raise UserError(f"{what}: not within {seconds:g} s", do=f"read {self.root}/log/{log}")
             time.sleep(0.05)
+
+
+def free_port_base(first: int, last: int) -> int:
+    """A `port_base` in this range whose controller port nobody holds. Below the ephemeral range (32768), so that no
+    client takes one meanwhile.
+
+    Raises:
+        UserError: all are taken.
+    """
+    for base in range(first, last, 200):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", base + 17))
+            except OSError:
+                continue
+            return base
+    raise UserError(f"no free block of ports from {first} to {last}", do="end another one-machine cluster first")
 
 
 def _alive(pid: int) -> bool:

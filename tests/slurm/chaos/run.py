@@ -28,7 +28,7 @@ from faults import FAULTS, Site
 from stateward.campaign import by_hand, chain, pipeline
 from stateward.campaign.sampling import missing_trials, plan_evaluation, plan_probe
 from stateward.campaign.submission import submit_campaign
-from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
 from stateward.config import Config, load_config
 from stateward.practice import dataset_path
 from stateward.practice.policy import ensure_policy
@@ -191,7 +191,9 @@ def main() -> int:
     by_hand.HOME = HERE
     chain.RUN_SHARD = "scripted_shard:run_shard"
     folder = Path(tempfile.mkdtemp(prefix="chaos-", dir="/tmp"))
-    cluster = OneMachineSlurm(root=Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp")), port_base=28_000)
+    root = Path(tempfile.mkdtemp(prefix="cs-", dir="/tmp"))
+    accounting = bool(shutil.which("mariadbd"))
+    cluster = OneMachineSlurm(root=root, port_base=free_port_base(16_000, 20_000), accounting=accounting)
     cluster.root.chmod(0o755)
     args.tally.parent.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(line) for line in args.tally.read_text().splitlines()] if args.tally.is_file() else []
