@@ -6,10 +6,15 @@ Only the driver is a stand-in (tests/verl and tests/e2e train for real): a small
 from __future__ import annotations
 
 import json
+import os
+import re
+import socket
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from stateward.cluster.batch import training_job
@@ -57,8 +62,8 @@ sys.exit(7)
 def start(
     on_cluster: OneMachineSlurm, profile: ClusterProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[str, Path, Path]]:
-    def run(home: Path, python: str = sys.executable) -> tuple[str, Path, Path]:
-        log, notes, script = tmp_path / "job.log", tmp_path / "notes", tmp_path / "job.sh"
+    def run(home: Path, python: str = sys.executable, name: str = "job") -> tuple[str, Path, Path]:
+        log, notes, script = tmp_path / f"{name}.log", tmp_path / f"{name}.notes", tmp_path / f"{name}.sh"
         monkeypatch.setenv("NOTES", str(notes))
         script.write_text(
             training_job(
@@ -66,12 +71,12 @@ def start(
                 name="train",
                 log=log,
                 config="c.yaml",
-                run_dir=str(tmp_path / "run dir; it's"),
+                run_dir=str(tmp_path / f"{name} dir; it's"),
                 python=python,
                 home=str(home),
             )
         )
-        (tmp_path / "run dir; it's" / "train").mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{name} dir; it's" / "train").mkdir(parents=True, exist_ok=True)
         return submit(script), log, notes
 
     return run
@@ -91,7 +96,7 @@ def test_one_step_over_both_components_and_a_requeue_after_usr1(
     fake = tmp_path / "rank.sh"
     fake.write_text(RANK)
     fake.chmod(0o755)
-    (tmp_path / "notes.hold").touch()
+    (tmp_path / "job.notes.hold").touch()
     job, log, notes = start(tmp_path, python=str(fake))
     until(lambda: notes.exists() and len(notes.read_text().splitlines()) == 4)
     on_cluster.run("scancel", "--signal=USR1", "--batch", job, check=True)
@@ -101,7 +106,7 @@ def test_one_step_over_both_components_and_a_requeue_after_usr1(
     for restart in ("0", "1"):
         ranks = {line[0]: line[1] for line in lines if line[2] == restart}
         assert ranks == {"0/4": "cpu1", "1/4": "gpu1", "2/4": "gpu2", "3/4": "gpu3"}
-    assert "run dir; it's/train" in lines[0][3]
+    assert "job dir; it's/train" in lines[0][3]
     assert "signal: ending the step to requeue" in log.read_text()
 
 
@@ -115,7 +120,7 @@ def test_ray_boots_over_both_components_and_the_drivers_status_is_the_jobs(
     profile: ClusterProfile,
     typesense_binary: Path,
 ) -> None:
-    profile.typesense = str(typesense_binary)
+    profile.typesense, profile.max_restarts = str(typesense_binary), 0
     (tmp_path / "home" / "jobs").mkdir(parents=True)
     (tmp_path / "home" / "jobs" / "train.py").write_text(DRIVER)
     job, log, notes = start(tmp_path / "home")
@@ -134,6 +139,78 @@ def test_ray_boots_over_both_components_and_the_drivers_status_is_the_jobs(
     assert not list(Path("/tmp").glob(f"sw{job}-*"))
     left = [p for p in Path("/proc").glob("[0-9]*/environ") if f"sw{job}-".encode() in _read(p)]
     assert left == []
+
+
+FOREIGN = """\
+import subprocess, sys
+from stateward.cluster.processes import adopt_orphans, stop_descendants
+adopt_orphans()
+command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--num-cpus=1", "--num-gpus=8"]
+command += ["--disable-usage-stats", "--include-dashboard=false", f"--port={sys.argv[1]}"]
+done = subprocess.run(command, capture_output=True, text=True)
+print("ready" if done.returncode == 0 else done.stdout + done.stderr, flush=True)
+sys.stdin.read()
+stop_descendants()
+"""
+
+
+@pytest.fixture
+def foreign_ray() -> Iterator[psutil.Process]:
+    """Somebody else's Ray on this machine, on the default port (if it is free) and in the default folder, no token."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", 6379))
+            port = 6379
+        except OSError:
+            port = 0
+    if not port:
+        with socket.socket() as probe:
+            probe.bind(("", 0))
+            port = probe.getsockname()[1]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "SLURM_"))}
+    keeper = subprocess.Popen(
+        [sys.executable, "-c", FOREIGN, str(port)], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline().strip() == "ready"
+        yield psutil.Process(keeper.pid)
+    finally:
+        assert keeper.stdin is not None
+        keeper.stdin.close()
+        keeper.wait()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_two_trainings_and_a_foreign_ray_on_one_node_do_not_meet(
+    start: Callable[..., tuple[str, Path, Path]],
+    on_cluster: OneMachineSlurm,
+    profile: ClusterProfile,
+    tmp_path: Path,
+    until: Callable[..., None],
+    foreign_ray: psutil.Process,
+) -> None:
+    foreign = {p.pid: p.name() for p in foreign_ray.children(recursive=True) if p.name() in ("gcs_server", "raylet")}
+    assert set(foreign.values()) == {"gcs_server", "raylet"}
+    (tmp_path / "home" / "jobs").mkdir(parents=True)
+    (tmp_path / "home" / "jobs" / "train.py").write_text(
+        DRIVER.replace("ray.get(typesense_from_a_worker.remote())", "0")
+    )
+    profile.train.nodes = 1
+    jobs = [start(tmp_path / "home", name=name) for name in ("first", "second")]
+    finished = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
+    until(lambda: all(state_of(on_cluster, job)["JobState"] in finished for job, _, _ in jobs), seconds=1200)
+    addresses = set()
+    for job, log, notes in jobs:
+        text = log.read_text()
+        assert state_of(on_cluster, job)["ExitCode"] == "7:0", text[-4000:]
+        seen = json.loads(notes.read_text())
+        # Two nodes and one device: neither the other job's nor the foreign one's eight.
+        assert (len(seen["nodes"]), seen["gpus"]) == (2, 1)
+        addresses |= set(re.findall(r"Ray head at (\S+)", text))
+    assert len(addresses) == 2
+    assert {pid: psutil.Process(pid).name() for pid in foreign} == foreign
 
 
 def _read(path: Path) -> bytes:
