@@ -76,6 +76,7 @@ def test_partial_runs_are_marked_and_not_scored(campaign: Any) -> None:
     ]
     data = json.loads((campaign.run_dir / "report" / "report.json").read_text())
     assert "figures" not in data["runs"]["tuned"]
+    assert data["runs"]["tuned"]["owed"] == [f"{campaign.uids[0]}#0"]
     assert data["runs"]["tuned"]["so_far"]["figures"]["k/k"]["value"] is None
     assert data["comparisons"][0]["changes"] == {}
     assert not (campaign.run_dir / "report" / "DONE").exists()

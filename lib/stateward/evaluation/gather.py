@@ -113,11 +113,12 @@ class Report:
                 yield f"NOT COMPARED: {c.refused}"
 
     def to_json(self) -> dict[str, Any]:
-        """Every figure. A run that is not scored has its figures under ``so_far``."""
+        """Every figure. A run that is not scored has its figures under ``so_far`` and lists the trials that it owes."""
         runs = {}
         for s, run in zip(self.summaries, self.runs, strict=True):
             row = {**plain(s), "per_task": per_task(run)}
             if not s.scored:
+                row["owed"] = [f"{t.uid}#{t.index}" for t in run.coverage.owed]
                 row["so_far"] = {name: row.pop(name) for name in ("figures", "void_as_failure", "domains")}
             runs[s.label] = row
         return {

@@ -66,7 +66,8 @@ def _tasks(report: Report, uids: Sequence[str], changed: dict[str, list[str]]) -
         rows.append(
             f'<tr data-task="{n}" data-uid="{escape(uid)}" data-domain="{escape(domains.get(uid, ""))}" '
             f'data-change="{" ".join(kinds)}"><th scope="row"><button type="button" class="open" '
-            f'aria-expanded="false">{escape(uid)}</button></th><td>{escape(domains.get(uid, ""))}</td>'
+            f'aria-expanded="false"><span>{escape(uid).replace(":", ":<wbr>")}</span></button></th>'
+            f"<td>{escape(domains.get(uid, ''))}</td>"
             f'{"".join(cells)}<td class="moved">{words}</td></tr>'
         )
     names = ["task", "domain", *(run.label for run in report.runs), "change"]
@@ -74,8 +75,9 @@ def _tasks(report: Report, uids: Sequence[str], changed: dict[str, list[str]]) -
     choices = "".join(f"<option>{escape(d)}</option>" for d in sorted(set(domains.values())))
     kinds_of_change = "".join(f'<option value="{k}">{v}</option>' for k, v in _CHANGES.items())
     return (
-        '<h2 id="tasks">Tasks and conversations</h2>'
-        '<div class="tools"><label>find<input id="filter" type="search" autocomplete="off"></label>'
+        f'<h2 id="tasks">{"Tasks" if len(uids) > 1 else "Trials"} and conversations</h2>'
+        f'<div class="tools"{"" if len(uids) > 1 else " hidden"}>'
+        '<label>find<input id="filter" type="search" autocomplete="off"></label>'
         f'<label>domain<select id="domain"><option value="">all</option>{choices}</select></label>'
         f'<label>change<select id="change"><option value="">all</option>{kinds_of_change}</select></label>'
         '<span id="count" role="status" aria-live="polite"></span></div>'
@@ -87,6 +89,7 @@ def _tasks(report: Report, uids: Sequence[str], changed: dict[str, list[str]]) -
 
 
 def _document(report: Report, title: str, body: str, *, nav: bool, blocks: dict[str, str]) -> str:
+    about = _about(report) if nav else f"one task in {escape(report.run_dir.resolve().name)}"
     page = files("stateward.evaluation") / "page"
     css, script = ((page / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     data = "\n".join(f'<script type="application/octet-stream" id="{i}">{text}</script>' for i, text in blocks.items())
@@ -99,7 +102,7 @@ def _document(report: Report, title: str, body: str, *, nav: bool, blocks: dict[
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{escape(title)}</title><style>{css}</style></head><body>"
         '<a class="skip" href="#main">skip to the report</a>'
-        f'<header><h1>{escape(title)}</h1><p class="faint">{_about(report)}<br>'
+        f'<header><h1>{escape(title)}</h1><p class="faint">{about}<br>'
         f"{escape(str(report.run_dir))}, made {when} UTC</p></header>"
         + (f'<nav aria-label="sections"><ul>{items}</ul></nav>' if nav else "")
         + f'<main id="main">{body}</main>'

@@ -180,4 +180,5 @@
   window.addEventListener("hashchange", follow);
   refine();
   follow();
+  if (rows.length === 1 && !location.hash) openTask(rows[0].querySelector(".open"));
 })();
