@@ -92,8 +92,9 @@ class Renderer:
     def _delta(self, messages: Sequence[Message]) -> tuple[Anchor, list[int]]:
         kind = "tool" if messages[0]["role"] == "tool" else "user"
         anchors = self.template.anchors[kind]
+        observed = [self.template.marks.guard(message) for message in messages]  # whoever speaks, it is not the policy
         try:
-            text = self.template.render(self.template.prepare([*self.template.anchor(kind), *messages]))
+            text = self.template.render(self.template.prepare([*self.template.anchor(kind), *observed]))
         except UserError as error:
             raise SystemFault("render", str(error)) from error
         ids = self.template.encode(text)

@@ -13,6 +13,7 @@ from typing import Any
 
 from stateward.errors import UserError
 from stateward.outcome import fingerprint
+from stateward.policy.marks import Marks
 from stateward.policy.messages import Message, for_template, merge_systems
 from stateward.policy.thinking import THINK_START, without_thinking
 
@@ -63,6 +64,7 @@ class ChatTemplate:
                 "put chat_template.jinja beside the tokenizer, or give chat_template",
             )
         self.kwargs = dict(kwargs or {})
+        self.marks = Marks(tokenizer, self.text)
         self._checked: set[str] = set()
         self.end_of_turn, self.end_of_turn_text = self._find_end_of_turn()
         self.generation_prompt = self._find_generation_prompt()
@@ -97,16 +99,17 @@ class ChatTemplate:
             ) from error
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of rendered text; nothing is added and nothing is cut."""
-        return list(self.tokenizer.encode(text, add_special_tokens=False))
+        """Token ids of rendered text; nothing is added and nothing is cut. Guarded marks become ordinary characters."""
+        return self.marks.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of token ids, special tokens included."""
         return str(self.tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def prepare(self, messages: Sequence[Message]) -> list[Message]:
-        """`messages` with consecutive system messages merged, if this template demands it."""
-        return merge_systems(messages) if self.merges_systems else list(messages)
+        """`messages` with marks in users' and tools' texts guarded, and consecutive systems merged on demand."""
+        out = [self.marks.guard(m) if m["role"] in ("user", "tool") else m for m in messages]
+        return merge_systems(out) if self.merges_systems else out
 
     def anchor(self, kind: str) -> list[Message]:
         """The fixed conversation behind which an observation is rendered; `kind` is ``tool`` or ``user``."""
