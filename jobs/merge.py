@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from stateward.campaign.cli import DONE, configured, entry, profile_path, stage_parser
+from stateward.campaign.cli import DONE, cluster_options, cluster_profile, configured, entry, stage_parser
 from stateward.config import Config
 from stateward.errors import UserError
 
@@ -18,7 +18,7 @@ def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="merge the N trainings of jobs/train.py")
     parser.add_argument("--after", metavar="JOBID", help="submit to Slurm, to start once this job has ended well")
-    parser.add_argument("--cluster", metavar="NAME", help="with --after: configs/cluster/NAME.yaml, or a file")
+    cluster_options(parser, "with --after: configs/cluster/NAME.yaml, or a file")
     args = parser.parse_args(argv)
     config = configured(args)
     if args.after:
@@ -44,11 +44,10 @@ def main(argv: Sequence[str] | None) -> int:
 
 def _submit(args: argparse.Namespace, config: Config) -> int:
     from stateward.campaign.by_hand import describe, merge_script, submit_from_home
-    from stateward.cluster.profile import load_profile
 
     if args.seeds > 1:
         raise UserError("--after with --seeds", "a training job trains once", "submit a merge for each run directory")
-    profile = load_profile(profile_path(args.cluster))
+    profile = cluster_profile(args)
     script = merge_script(args.config, config, profile, args.overrides, after=args.after)
     if args.dry_run:
         print(script, end="")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from stateward.campaign.cli import configured, entry, profile_path, stage_parser
+from stateward.campaign.cli import cluster_options, cluster_profile, configured, entry, stage_parser
 from stateward.errors import UserError
 
 
 def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
-    parser.add_argument("--cluster", metavar="NAME", help="submit to Slurm: configs/cluster/NAME.yaml, or a file")
+    cluster_options(parser, "submit to Slurm: configs/cluster/NAME.yaml, or a file")
     parser.add_argument("--shards", type=int, metavar="N", help="shards of a sampling stage (default: serve.replicas)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train and evaluate N times")
     args = parser.parse_args(argv)
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None) -> int:
         from stateward.campaign.submission import submit_campaign
 
         return submit_campaign(
-            config, args.config, args.overrides, profile_path(args.cluster), args.shards, dry_run=args.dry_run
+            config, args.config, args.overrides, cluster_profile(args), args.shards, dry_run=args.dry_run
         )
     from stateward.campaign.pipeline import run_steps, steps
 

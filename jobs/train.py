@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from stateward.campaign.cli import DONE, configured, entry, profile_path, stage_parser
+from stateward.campaign.cli import DONE, cluster_options, cluster_profile, configured, entry, stage_parser
 from stateward.config import Config
 from stateward.errors import UserError
 
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None) -> int:
     parser.add_argument("--pool", metavar="FILE", help="selector list to train on (default: RUN_DIR/pool/train.yaml)")
     parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train N times with different seeds")
     parser.add_argument("--submit", action="store_true", help="submit as a heterogeneous Slurm job; needs --cluster")
-    parser.add_argument("--cluster", metavar="NAME", help="a profile: configs/cluster/NAME.yaml, or a file")
+    cluster_options(parser, "a profile: configs/cluster/NAME.yaml, or a file")
     parser.add_argument("--preflight", action="store_true", help="ask the endpoints that episodes need, and end")
     args = parser.parse_args(argv)
     config = configured(args)
@@ -73,13 +73,12 @@ def main(argv: Sequence[str] | None) -> int:
 
 def _submit(args: argparse.Namespace, config: Config) -> int:
     from stateward.campaign.by_hand import describe, submit_from_home, training_script
-    from stateward.cluster.profile import load_profile
 
     if args.seeds > 1 or args.pool:
         raise UserError(
             "--submit with --seeds or --pool", "a job trains once, on the run directory's pool", "submit once a seed"
         )
-    profile = load_profile(profile_path(args.cluster))
+    profile = cluster_profile(args)
     script = training_script(args.config, config, profile, args.overrides)
     if args.dry_run:
         print(script, end="")

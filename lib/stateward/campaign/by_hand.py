@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stateward.campaign.mounts import mounts
 from stateward.campaign.pipeline import JOBS
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
@@ -33,6 +34,7 @@ def training_script(config_file: str, config: Config, profile: ClusterProfile, o
         config=from_home(config_file),
         run_dir=from_home(config.run_dir),
         overrides=overrides,
+        binds=mounts(config, config_file) if profile.container.image else (),
     )
 
 
@@ -48,6 +50,7 @@ def merge_script(
         name="stateward-merge",
         log=Path("stateward-merge-%j.log"),
         dependency=f"afterok:{after}" if after else "",
+        binds=mounts(config, config_file) if profile.container.image else (),
     )
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stateward.campaign.by_hand import sized
+from stateward.campaign.mounts import mounts
 from stateward.campaign.pipeline import JOBS
 from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
 from stateward.cluster.arrays import submit_array
@@ -68,6 +69,7 @@ class Chain:
         self._config_file = str(Path(config_file).resolve())
         self._shared = ["--config", self._config_file, "--run-dir", str(self.run_dir)]
         self._overrides = list(overrides)
+        self._binds = mounts(config, config_file) if profile.container.image else []
 
     def links(self, probe: SamplingPlan, base: SamplingPlan, shards: int) -> list[Link]:
         """The links in the order of submission. `shards`: array tasks of each sampling stage."""
@@ -174,6 +176,7 @@ class Chain:
                 folder=self.folder / link.name,
                 name=f"{self.config.name}-{link.name}",
                 dependency=dependency,
+                binds=self._binds,
             )
         script = self.folder / f"{link.name}.sh"
         script.write_text(self.script(link, dependency))
@@ -201,10 +204,17 @@ class Chain:
                 home=str(JOBS.parent),
                 overrides=self._overrides,
                 dependency=dependency,
+                binds=self._binds,
             )
         body = " && ".join(shlex.join(command) for command in link.commands)
         return plain_job(
-            ["bash", "-c", body], profile=self.profile, role=link.role, name=name, log=log, dependency=dependency
+            ["bash", "-c", body],
+            profile=self.profile,
+            role=link.role,
+            name=name,
+            log=log,
+            dependency=dependency,
+            binds=self._binds,
         )
 
     def _dependency(self, link: Link, by_name: dict[str, Link]) -> str:
@@ -218,7 +228,8 @@ class Chain:
         return record
 
     def _job(self, name: str, *arguments: str) -> list[str]:
-        return [sys.executable, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
+        python = "python" if self.profile.container.image else sys.executable
+        return [python, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
 
 
 def _all_pending(states: dict[str, list[str]], jobs: list[str]) -> bool:

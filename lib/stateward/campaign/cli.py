@@ -6,11 +6,16 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from stateward.config import Config, load_config
 from stateward.errors import SystemFault, UserError
+
+if TYPE_CHECKING:
+    from stateward.cluster.profile import ClusterProfile
 
 #: Exit statuses: 0 done, 1 the stage ran and is not complete (call it again), 2 a mistake in what was asked.
 DONE, INCOMPLETE, MISTAKE = 0, 1, 2
@@ -33,10 +38,26 @@ def stage_parser(doc: str) -> argparse.ArgumentParser:
 def array_options(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """Options of the stages that sample, which can run as a Slurm array."""
     parser.add_argument("--array", action="store_true", help="submit as a Slurm array and end; needs --cluster")
-    parser.add_argument("--cluster", metavar="NAME", help="a profile: configs/cluster/NAME.yaml, or a file")
+    cluster_options(parser, "a profile: configs/cluster/NAME.yaml, or a file")
     parser.add_argument("--shards", type=int, metavar="N", help="shards of the array (default: serve.replicas)")
     parser.add_argument("--finish", action="store_true", help="run nothing: write the marker if nothing is missing")
     return parser
+
+
+def cluster_options(parser: argparse.ArgumentParser, what: str) -> None:
+    """Options of whatever submits to Slurm: the profile, and whether its image counts."""
+    parser.add_argument("--cluster", metavar="NAME", help=what)
+    parser.add_argument(
+        "--no-container", action="store_true", help="with --cluster: this environment, not the profile's image"
+    )
+
+
+def cluster_profile(args: argparse.Namespace) -> ClusterProfile:
+    """The profile that `cluster_options` ask for."""
+    from stateward.cluster.profile import load_profile
+
+    profile = load_profile(profile_path(args.cluster))
+    return replace(profile, container=replace(profile.container, image="")) if args.no_container else profile
 
 
 def profile_path(name: str | None) -> Path:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from stateward.campaign.cli import DONE, INCOMPLETE, profile_path
+from stateward.campaign.cli import DONE, INCOMPLETE, cluster_profile
+from stateward.campaign.mounts import mounts
 from stateward.campaign.sampling import SamplingPlan, missing_trials, owing, run_shard, write_shards
 from stateward.errors import UserError
 from stateward.store.stage import changed_inputs
@@ -83,9 +84,8 @@ def counts_line(counts: dict[str, Any]) -> str:
 
 def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
     from stateward.cluster.arrays import submit_array
-    from stateward.cluster.profile import load_profile
 
-    profile = load_profile(profile_path(args.cluster))
+    profile = cluster_profile(args)
     paths = owing(write_shards(plan, args.shards), missing_trials(plan)[1])
     if not paths:
         return finish(plan)
@@ -96,6 +96,7 @@ def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
         role=profile.sample,
         folder=plan.stage.path / "slurm",
         name=f"{plan.config.name}-{plan.name.replace('/', '-')}",
+        binds=mounts(plan.config, args.config) if profile.container.image else (),
     )
     print(f"{plan.name}: {len(paths)} shards as array {', '.join(jobs)}; logs in {plan.stage.path}/slurm")
     print(f"next: python jobs/status.py {plan.config.run_dir}; when they ended, this command with --finish")

@@ -10,16 +10,15 @@ from stateward.campaign.layout import model_path
 from stateward.campaign.sampling import plan_evaluation, plan_probe
 from stateward.cluster.arrays import pack, seconds_of
 from stateward.cluster.directives import role_directives, sbatch_lines
-from stateward.cluster.profile import ClusterProfile, load_profile
+from stateward.cluster.profile import ClusterProfile
 from stateward.config import Config
 from stateward.training.layout import resolve_layout
 
 
 def submit_campaign(
-    config: Config, config_file: str, overrides: Sequence[str], profile_file: Path, shards: int, *, dry_run: bool
+    config: Config, config_file: str, overrides: Sequence[str], profile: ClusterProfile, shards: int, *, dry_run: bool
 ) -> int:
     """Submit what is neither done nor queued; call it again at any time. `dry_run` touches nothing."""
-    profile = load_profile(profile_file)
     resolve_layout(config)  # a step that does not fit its devices is told now, not when they are allocated
     # Jobs start elsewhere: every path in the plans is absolute.
     config.run_dir = str(Path(config.run_dir).resolve())

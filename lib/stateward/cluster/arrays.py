@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateward.cluster.batch import environment_lines
+from stateward.cluster.container import launcher
 from stateward.cluster.directives import role_directives
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import ACTIVE, max_array_size, queue
@@ -94,10 +95,12 @@ def submit_array(
     folder: Path,
     name: str,
     dependency: str = "",
+    binds: Sequence[Path] = (),
 ) -> list[str]:
     """Submit `function` over `files`, unless an earlier call's jobs are still queued or running; the array job ids.
 
-    `folder` keeps submitit's files, one log a task and attempt, and ``jobs.json`` with what was submitted.
+    `folder` keeps submitit's files, one log a task and attempt, and ``jobs.json`` with what was submitted. `binds`:
+    folders that the tasks need, mounted where the profile has an image.
     """
     record = folder / "jobs.json"
     if record.is_file():
@@ -116,9 +119,17 @@ def submit_array(
     groups = pack(files, profile.max_array_tasks)
     parts = chunks(len(groups), limit=max_array_size() - 1)
     at_a_time = profile.array_concurrency or len(groups)
+    python = None
+    if profile.container.image:
+        folder.mkdir(parents=True, exist_ok=True)
+        script = folder / "in-image.sh"
+        script.write_text(launcher(profile.container, scratch=profile.scratch, binds=[folder, *binds]))
+        python = f"bash {shlex.quote(str(script))}"
     submitted = []
     for number, part in enumerate(parts):
-        executor = submitit.SlurmExecutor(folder=folder / f"chunk-{number:02d}", max_num_timeout=profile.max_restarts)
+        executor = submitit.SlurmExecutor(
+            folder=folder / f"chunk-{number:02d}", max_num_timeout=profile.max_restarts, python=python
+        )
         executor.update_parameters(
             job_name=name,
             time=max(1, minutes),
