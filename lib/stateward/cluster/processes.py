@@ -10,6 +10,7 @@ import ctypes
 import os
 import signal
 import time
+from collections.abc import Collection
 
 import psutil
 
@@ -36,25 +37,47 @@ def die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def stop_descendants(patience: float = 5.0) -> int:
+def stop_descendants(patience: float = 5.0, spare: Collection[int] = ()) -> int:
     """Stop everything below this process: SIGTERM, then SIGKILL after `patience` seconds. Returns how many were there.
 
-    Only descendants are touched, found by parentage and never by name.
+    Only descendants are touched, found by parentage and never by name. Children with their process id in `spare`, and
+    what is below them, are left alone.
     """
-    me = psutil.Process()
-    first = me.children(recursive=True)
+    first = _descendants(spare)
     for process in first:
         _signal(process, signal.SIGTERM)
     psutil.wait_procs(first, timeout=patience)
     deadline = time.monotonic() + 30.0
     # Again and again: a dying process may have just started another one.
-    while left := [p for p in me.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]:
+    while left := [process for process in _descendants(spare) if not _ended(process)]:
         for process in left:
             _signal(process, signal.SIGKILL)
         psutil.wait_procs(left, timeout=1.0)
         if time.monotonic() > deadline:
             raise RuntimeError(f"processes {[p.pid for p in left]} survive SIGKILL; a device or a file system hangs")
     return len(first)
+
+
+def _descendants(spare: Collection[int]) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process().children():
+        if child.pid not in spare:
+            found += [child, *_below(child)]
+    return found
+
+
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _ended(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:

@@ -41,7 +41,7 @@ from stateward.errors import SystemFault, UserError
 #: The driver finds the cluster in these variables.
 ADDRESS, NODES = "STATEWARD_RAY_ADDRESS", "STATEWARD_RAY_NODES"
 _DAEMONS = ("gcs_server", "raylet")
-_START_ATTEMPTS = 3
+_QUICK_FAILURES, _QUICK_SECONDS = 3, 20.0
 #: Ray's daemons end within a second of SIGTERM. A cancelled job has KillWait, 30 s on most clusters.
 _PATIENCE_SECONDS = 3.0
 _GOODBYE_SECONDS = 10.0
@@ -117,6 +117,7 @@ class RayRank:
             "RAY_enable_worker_prestart": "0",
             "RAY_prestart_worker_first_driver": "0",
             "RAY_enable_metrics_collection": "0",
+            "RAY_worker_niceness": "0",  # Ray gives its workers 15, and then everything else on the node goes first
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
         }
@@ -209,6 +210,7 @@ class RayRank:
         )
         command = [
             *(sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", *arguments),
+            "--include-log-monitor=false",  # a process a node that forwards logs to drivers; ours read none
             *(f"--node-ip-address={self.address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"),
             *(f"--memory={(memory - store) << 20}", f"--object-store-memory={store << 20}"),
             *(f"--{name}-port={ports[1 + i]}" for i, name in enumerate(named)),
@@ -217,13 +219,19 @@ class RayRank:
         if self.step.rank == 0:
             command += [f"--temp-dir={scratch}", f"--ray-client-server-port={ports[10]}"]
         # Ray gives its own daemons half a minute to register, which a crowded node may need twice.
-        for attempt in range(_START_ATTEMPTS):
+        # So a start that was slow to fail is tried until the cluster must be ready; one that fails at once is wrong.
+        quick = attempt = 0
+        while quick < _QUICK_FAILURES and (attempt == 0 or self.meeting.left > 0):
+            attempt += 1
+            began = time.monotonic()
+            others = {child.pid for child in psutil.Process().children()}
             started = subprocess.run(command, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             if started.returncode == 0:
                 return
-            stop_descendants()
+            stop_descendants(spare=others)
+            quick += time.monotonic() - began < _QUICK_SECONDS
             last = "".join((started.stderr or started.stdout).strip().splitlines()[-1:])
-            self.stamp(f"ray start ended with status {started.returncode} (attempt {attempt + 1}): {last}")
+            self.stamp(f"ray start ended with status {started.returncode} (attempt {attempt}): {last}")
         print(started.stdout, started.stderr, sep="\n", flush=True)
         raise SystemFault("cluster", f"ray start ended with status {started.returncode}: {last}")
 

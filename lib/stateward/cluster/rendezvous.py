@@ -50,6 +50,11 @@ class Rendezvous:
         self._deadline = time.monotonic() + deadline_seconds
         self._seconds = deadline_seconds
 
+    @property
+    def left(self) -> float:
+        """Seconds until this start's deadline; negative once it has passed."""
+        return self._deadline - time.monotonic()
+
     def open(self) -> None:
         """Rank 0: make the folder with its canary and the token that only this user can read."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
