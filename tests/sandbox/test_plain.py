@@ -62,7 +62,8 @@ async def test_one_interface_whichever_way_a_server_runs(sandbox: Sandbox, task:
         wrong = await world.call("write", {"key": 1}, call_id="4")
         assert wrong.is_error
         assert "text" in wrong.text
-        big = await world.call("big", {"size": 200_000}, call_id="5")
+        # The SDK of the SSE transport, which is deprecated, ends a connection at 1 MB.
+        big = await world.call("big", {"size": 200_000 if server.transport == "sse" else 10_000_000}, call_id="5")
         assert big.is_error
         assert "over the limit of 100000" in big.text
         with pytest.raises(SystemFault, match="took longer") as fault:

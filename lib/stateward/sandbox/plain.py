@@ -176,12 +176,15 @@ class PlainServer:
             ):
                 yield session
         else:
-            async with _streamable_http(spec) as streams, ClientSession(streams[0], streams[1]) as session:
+            async with (
+                _streamable_http(spec, self._limits) as streams,
+                ClientSession(streams[0], streams[1]) as session,
+            ):
                 yield session
 
 
 @asynccontextmanager
-async def _streamable_http(spec: ServerSpec) -> AsyncIterator[Any]:
+async def _streamable_http(spec: ServerSpec, limits: SandboxLimits) -> AsyncIterator[Any]:
     from mcp.client import streamable_http
 
     older = getattr(streamable_http, "streamablehttp_client", None)  # mcp 1.x
@@ -191,11 +194,14 @@ async def _streamable_http(spec: ServerSpec) -> AsyncIterator[Any]:
         return
     from mcp.shared._httpx_utils import create_mcp_http_client
 
-    async with (
-        create_mcp_http_client(headers=spec.headers) as client,
-        streamable_http.streamable_http_client(spec.endpoint, http_client=client) as streams,
-    ):
-        yield streams
+    async with create_mcp_http_client(headers=spec.headers) as client:
+        client.timeout = type(client.timeout)(spec.timeout, read=max(client.timeout.read or 0.0, spec.timeout))
+        # The SDK's own bound is 1 MB, and breaks the connection; ours make a large result the tool's error.
+        largest = 2 * limits.max_state_bytes
+        async with streamable_http.streamable_http_client(
+            spec.endpoint, http_client=client, max_sse_event_size=largest
+        ) as streams:
+            yield streams
 
 
 async def _called(session: Any, call: dict[str, Any]) -> tuple[str, bool]:
