@@ -182,9 +182,13 @@ class RayRank:
         if "typesense" in head:
             key = key_file(self.meeting.folder).read_text()
             self.env |= {"TYPESENSE_URL": head["typesense"], "TYPESENSE_API_KEY": key}
+        if self.interface == "loopback" and self.step.rank > 1:
+            # All "nodes" are this machine: side by side on few cores each would be too slow for Ray's half a minute.
+            self.meeting.read(f"started-{self.step.rank - 1}.json", "the worker before")
         ports = port_block(self.step.job, self.step.rank, self.address)
         gpus = len(allocated(os.environ)[2])
         self._start(scratch, ports, [f"--address={head['address']}"], gpus=gpus)
+        self.meeting.write(f"started-{self.step.rank}.json", {})
         self.stamp(f"Ray worker with {gpus} devices")
         daemons = _daemons()
         ended = self.meeting.folder / "exit.json"
