@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -196,11 +197,11 @@ async def _streamable_http(spec: ServerSpec, limits: SandboxLimits) -> AsyncIter
 
     async with create_mcp_http_client(headers=spec.headers) as client:
         client.timeout = type(client.timeout)(spec.timeout, read=max(client.timeout.read or 0.0, spec.timeout))
-        # The SDK's own bound is 1 MB, and breaks the connection; ours make a large result the tool's error.
-        largest = 2 * limits.max_state_bytes
-        async with streamable_http.streamable_http_client(
-            spec.endpoint, http_client=client, max_sse_event_size=largest
-        ) as streams:
+        connect: Any = streamable_http.streamable_http_client
+        # Newer SDKs have a bound of 1 MB, which breaks the connection; ours make a large result the tool's error.
+        bound = "max_sse_event_size"
+        options = {bound: 2 * limits.max_state_bytes} if bound in inspect.signature(connect).parameters else {}
+        async with connect(spec.endpoint, http_client=client, **options) as streams:
             yield streams
 
 
