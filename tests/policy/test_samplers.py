@@ -12,13 +12,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stateward.config import EndpointConfig, SamplingConfig
 from stateward.errors import SystemFault, UserError
 from stateward.outcome import Usage
 from stateward.policy import Turn
-from stateward.policy.samplers.chat import ChatSampler
-from stateward.policy.samplers.http import Retry
+from stateward.policy.samplers.chat import ChatSampler, read_answer
+from stateward.policy.samplers.http import Retry, open_client
 from stateward.policy.samplers.scripted import ScriptedChat, ScriptedSampler
 from stateward.policy.samplers.vllm import VllmSampler
 from stateward.policy.thinking import ThinkingMarks
@@ -27,7 +29,8 @@ QUICK = Retry(attempts=4, deadline_seconds=20.0, first_wait=0.01, longest_wait=0
 
 
 class Endpoint:
-    """A server that answers from a list: (status, headers, body), "drop" (close the connection) or "hang"."""
+    """A server that answers from a list: (status, headers, body), "drop" (close the connection), "hang", or parts of an
+    answer that is never whole."""
 
     def __init__(self) -> None:
         self.answers: list[Any] = []
@@ -48,6 +51,17 @@ class Endpoint:
                     return
                 if answer == "hang":
                     endpoint.closing.wait()
+                    self.close_connection = True
+                    return
+                if isinstance(answer, list):  # parts of an answer, seconds between them
+                    self.send_response(200)
+                    self.send_header("content-length", "1000")
+                    self.end_headers()
+                    for part in answer:
+                        self.wfile.write(part)
+                        self.wfile.flush()
+                        if endpoint.closing.wait(0.2):
+                            break
                     self.close_connection = True
                     return
                 status, headers, content = answer
@@ -119,8 +133,23 @@ FAIL = (503, {}, {"error": "busy"})
 
 @pytest.mark.parametrize(
     "troubles",
-    [[FAIL], [(429, {"retry-after": "0"}, {})], ["drop"], [(500, {}, b"<html>")], [(408, {}, {}), "drop", FAIL]],
-    ids=["503", "429", "closed", "500", "three in a row"],
+    [
+        [FAIL],
+        [(429, {"retry-after": "0"}, {})],
+        ["drop"],
+        [(500, {}, b"<html>")],
+        [(408, {}, {}), "drop", FAIL],
+        [[b'{"choices": [']],
+        [(200, {}, b'{"choices": [')],
+        [(200, {}, b"<html>")],
+        [(200, {}, b"[" * 100_000)],
+        [(200, {"content-encoding": "gzip"}, b"no gzip")],
+        [(200, {}, {"error": {"code": 502, "message": "the model's host is down"}})],
+    ],
+    ids=[
+        *("503", "429", "closed", "500", "three in a row", "half a body", "half a JSON", "a page", "nested"),
+        *("not compressed", "an error under 200"),
+    ],
 )
 async def test_passing_troubles_are_retried(endpoint: Endpoint, troubles: list[Any]) -> None:
     endpoint.answers = [*troubles, chat_answer({"content": "hello"})]
@@ -233,10 +262,14 @@ async def test_chat_request_and_calls(endpoint: Endpoint, qwen: ModuleType, monk
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ((200, {}, {"choices": []}), "no choices"),
-        ((200, {}, b"[1]"), "no JSON object"),
-        ((200, {}, b"<html>"), "no JSON object"),
+        ((200, {}, {"choices": []}), "no chat completion"),
+        ((200, {}, {"choices": [{"message": None}]}), "no chat completion"),
+        ((200, {}, {"choices": ["text"]}), "no chat completion"),
+        (chat_answer({"content": "x", "tool_calls": [None]}), "no chat completion"),
+        (chat_answer({"content": 5}), "no chat completion"),
+        ((200, {}, {"choices": [{"message": {"content": "x"}}], "usage": [1]}), "no chat completion"),
         (chat_answer({"content": ""}, "content_filter"), "content filter"),
+        (chat_answer({"content": ""}, "error"), "an error of the model's host"),
     ],
 )
 async def test_strange_answers_are_faults(endpoint: Endpoint, answer: Any, said: str) -> None:
@@ -244,6 +277,70 @@ async def test_strange_answers_are_faults(endpoint: Endpoint, answer: Any, said:
     with pytest.raises(SystemFault, match=said) as caught:
         await ask(chat(endpoint, kind="user"))
     assert caught.value.kind == "user"
+
+
+known_names = st.sampled_from(
+    [
+        *("content", "refusal", "reasoning", "tool_calls", "id", "function", "name", "arguments", "type", "text"),
+        *("prompt_tokens", "completion_tokens", "prompt_tokens_details", "cached_tokens"),
+    ]
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(known_names, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(json_values, json_values, json_values)
+def test_an_answer_is_read_or_is_no_chat_completion(message: Any, usage: Any, finish: Any) -> None:
+    """Whatever an endpoint sends: nothing but a turn or a fault of its kind comes out."""
+    body = {"choices": [{"message": message, "finish_reason": finish}], "usage": usage}
+    try:
+        sample = read_answer(body, "judge")
+    except SystemFault:
+        return
+    assert sample.turn
+    json.dumps([sample.turn.text, sample.turn.reasoning, [c.id + c.name for c in sample.turn.calls]])
+    assert isinstance(sample.turn.text + sample.turn.reasoning, str)
+    sample.usage.add(Usage(requests=1))
+
+
+async def test_parts_refusals_and_missing_counts(endpoint: Endpoint) -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "image"}, {"type": "text", "text": "lo"}]
+    call = {"type": "function", "function": {"name": "find"}}
+    endpoint.answers = [
+        (
+            200,
+            {},
+            {"choices": [{"message": {"content": parts}}], "usage": {"prompt_tokens": 4, "completion_tokens": None}},
+        ),
+        (200, {}, {"choices": [{"message": {"content": None, "refusal": "No."}, "finish_reason": None}]}),
+        (
+            200,
+            {},
+            {"choices": [{"message": {"tool_calls": [call, call]}, "finish_reason": "tool_calls"}], "usage": None},
+        ),
+    ]
+    first, second, third = [await ask(chat(endpoint, retry=QUICK)) for _ in range(3)]
+    assert (first.turn.text, first.usage) == ("Hello", Usage(requests=1, prompt=4))
+    assert (second.turn.text, second.finish, second.usage) == ("No.", "stop", Usage(requests=1))
+    assert [(c.name, c.arguments) for c in third.turn.calls] == [("find", {})] * 2
+    assert len({c.id for c in third.turn.calls} - {""}) == 2
+
+
+async def test_a_server_that_drips_is_given_up(endpoint: Endpoint) -> None:
+    """Each part comes in time, the whole never does."""
+    endpoint.answers = [[b" "] * 100, chat_answer({"content": "hello"})]
+    retry = Retry(attempts=2, attempt_seconds=1.0, deadline_seconds=60.0, first_wait=0.01)
+    assert (await ask(chat(endpoint, retry=retry))).turn == Turn(text="hello")
+
+
+def test_only_endpoints_outside_go_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    assert not any(open_client("http://node7:8000/v1", "")._mounts.values())
+    assert any(open_client("https://api.example.org/v1", "")._mounts.values())
 
 
 def test_chat_configuration_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,6 +392,8 @@ async def test_vllm_sampler_sends_and_reads_tokens(endpoint: Endpoint, qwen: Mod
         ({"finish_reason": "abort"}, "ended with 'abort'"),
         ({"token_ids": []}, "0 tokens and 2 log-probabilities"),
         ({"logprobs": None}, "returns token ids"),
+        ({"logprobs": {"token_logprobs": [-0.5, None]}}, "returns token ids"),
+        ({"logprobs": {"token_logprobs": [-0.5, float("nan")]}}, "no finite numbers"),
     ],
 )
 async def test_vllm_sampler_trusts_nothing(

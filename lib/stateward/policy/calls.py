@@ -85,7 +85,7 @@ def _read(
     if not error and name not in schemas:
         problems["unknown_tool"] += 1
         error = f"there is no tool {name!r}; the tools are {', '.join(sorted(schemas)) or 'none'}"
-        return ToolCall(id=_call_id(), name=name, arguments=value, error=error)
+        return ToolCall(id=new_call_id(), name=name, arguments=value, error=error)
     if not error and cut:
         error = f"this call of {name} was cut off by the length limit and was not run"
     if not error:
@@ -96,7 +96,7 @@ def _read(
         wrong += unreadable(value, schemas[name], coerce_to_schema_type)
         error = f"{name}: {'; '.join(wrong)}" if wrong else ""
     problems["bad_arguments"] += bool(error)
-    return ToolCall(id=_call_id(), name=name, arguments=value, error=error)
+    return ToolCall(id=new_call_id(), name=name, arguments=value, error=error)
 
 
 def _why_unread(region: str) -> str:
@@ -142,11 +142,12 @@ def _unread_calls(
         body = region.split(CALL_END)[0].strip()
         shown = body if len(body) <= 120 else body[:120] + "…"
         calls.append(
-            ToolCall(id=_call_id(), name=name.strip(), error=f"this call was not run: {reason or default}: {shown}")
+            ToolCall(id=new_call_id(), name=name.strip(), error=f"this call was not run: {reason or default}: {shown}")
         )
     problems["bad_arguments"] += len(calls)
     return calls
 
 
-def _call_id() -> str:
+def new_call_id() -> str:
+    """An id as vLLM makes them."""
     return f"call_{uuid.uuid4().hex[:24]}"

@@ -12,11 +12,15 @@ from stateward.config import EndpointConfig
 from stateward.errors import SystemFault, UserError
 from stateward.outcome import Usage
 from stateward.policy.arguments import read_arguments
+from stateward.policy.calls import new_call_id
 from stateward.policy.samplers.http import Retry, open_client, post_json
 from stateward.policy.turn import Sample, ToolCall, Turn
 
 #: Fields of a message that an endpoint may refuse; reasoning is a model's own and is not sent back.
 _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
+
+#: Reasons to finish with which an answer is not one.
+_CUT = {"content_filter": "its content filter", "error": "an error of the model's host", "abort": "it was aborted"}
 
 
 class ChatSampler:
@@ -75,16 +79,23 @@ class ChatSampler:
         }
         payload = {name: value for name, value in payload.items() if value is not None}
         body = await post_json(self._client, "chat/completions", payload, retry=self._retry, kind=self._kind)
-        try:
-            choice = body["choices"][0]
-            message, finish = choice["message"], choice.get("finish_reason") or "stop"
-        except (KeyError, IndexError, TypeError) as error:
-            raise SystemFault(self._kind, f"the endpoint's answer has no choices: {json.dumps(body)[:300]}") from error
-        if finish == "content_filter":
-            raise SystemFault(self._kind, "the endpoint's content filter cut the answer")
-        return Sample(
-            finish="length" if finish == "length" else "stop", usage=_usage(body), turn=_turn(message, finish)
-        )
+        return read_answer(body, self._kind)
+
+
+def read_answer(body: dict[str, Any], kind: str) -> Sample:
+    """The answer of a chat endpoint as an interpreted turn. Raises SystemFault(kind) if it is not one."""
+    try:
+        choice = body["choices"][0]
+        finish = choice.get("finish_reason") or "stop"
+        cut = _CUT.get(finish)
+        turn, usage = _turn(choice["message"], finish), _usage(body)
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError, OverflowError) as error:
+        raise SystemFault(
+            kind, f"the endpoint's answer is no chat completion ({error!r}): {json.dumps(body)[:300]}"
+        ) from error
+    if cut:
+        raise SystemFault(kind, f"the endpoint cut the answer: {cut}")
+    return Sample(finish="length" if finish == "length" else "stop", usage=usage, turn=turn)
 
 
 def _wire(message: dict[str, Any]) -> dict[str, Any]:
@@ -106,26 +117,33 @@ def _turn(message: dict[str, Any], finish: str) -> Turn:
     problems: Counter[str] = Counter()
     calls = []
     for call in message.get("tool_calls") or ():
-        function = call.get("function") or {}
-        name, raw = function.get("name") or "", function.get("arguments") or "{}"
+        function = call["function"]
+        name, raw = str(function.get("name") or ""), function.get("arguments") or "{}"
         value, error = read_arguments(name, raw if isinstance(raw, str) else json.dumps(raw))
         problems["bad_arguments"] += bool(error)
-        calls.append(ToolCall(id=call.get("id") or "", name=name, arguments=value, error=error))
+        # The answer to a call names its id, which some endpoints leave out.
+        calls.append(ToolCall(id=str(call.get("id") or new_call_id()), name=name, arguments=value, error=error))
     problems["truncated"] += finish == "length"
     return Turn(
-        reasoning=message.get("reasoning_content") or message.get("reasoning") or "",
-        text=message.get("content") or "",
+        reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or ""),
+        text=_text(message.get("content") or message.get("refusal") or ""),
         calls=tuple(calls),
         problems=dict(+problems),
     )
 
 
+def _text(content: Any) -> str:
+    """A message's text; some endpoints send it in parts."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content if part["type"] == "text")
+
+
 def _usage(body: dict[str, Any]) -> Usage:
+    """What the endpoint says it counted; whatever it leaves out is 0."""
     usage = body.get("usage") or {}
     return Usage(
         requests=1,
-        prompt=usage.get("prompt_tokens") or 0,
-        cached=(usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
-        completion=usage.get("completion_tokens") or 0,
-        reasoning=(usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0,
+        prompt=int(usage.get("prompt_tokens") or 0),
+        cached=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
+        completion=int(usage.get("completion_tokens") or 0),
+        reasoning=int((usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0),
     )

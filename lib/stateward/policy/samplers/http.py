@@ -1,7 +1,8 @@
 """One HTTP request with retries, back-off and a total deadline, for the samplers that talk to a server.
 
-Retried: connection loss, 408, 409, 425, 429 and 5xx. Anything else is a mistake of ours or of the configuration, and
-retrying would only hide it. A sampling request changes nothing on the server, so sending it twice is harmless.
+Retried: connection loss, 408, 409, 425, 429, 5xx, and an answer that is no answer: half a body, a gateway's page, or a
+gateway's error under status 200. Anything else is a mistake of ours or of the configuration, and retrying would only
+hide it. A sampling request changes nothing on the server, so sending it twice is harmless.
 """
 
 from __future__ import annotations
@@ -59,13 +60,14 @@ async def post_json(
                 response = await client.post(path, json=payload)
         except TimeoutError:
             last = f"no answer within {patience:.1f} s"
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:  # connection loss, a body that ends early or cannot be decompressed
             last = f"{type(error).__name__}: {error}"
         else:
-            if response.is_success:
-                return _object(response, kind)
+            body = _object(response)
+            if response.is_success and body is not None and not ("error" in body and "choices" not in body):
+                return body
             last = f"HTTP {response.status_code}: {response.text[:500]}"
-            if response.status_code not in _RETRIED and response.status_code < 500:
+            if not response.is_success and response.status_code not in _RETRIED and response.status_code < 500:
                 raise SystemFault(kind, f"{client.base_url}{path.lstrip('/')} refused the request: {last}")
             retry_after = response.headers.get("retry-after")
         if attempt < retry.attempts:
@@ -84,17 +86,14 @@ def open_client(base_url: str, api_key: str, *, connections: int = 512) -> httpx
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
         timeout=httpx.Timeout(None, connect=20.0),
         limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        trust_env=False,  # a proxy of the site must not see a request for this node
+        # A site's proxy is the way to an endpoint outside; it must not see a plain request for a server on this node.
+        trust_env=base_url.startswith("https://"),
     )
 
 
-def _object(response: httpx.Response, kind: str) -> dict[str, Any]:
+def _object(response: httpx.Response) -> dict[str, Any] | None:
     try:
         body = response.json()
-    except ValueError:
-        body = None
-    if not isinstance(body, dict):
-        raise SystemFault(
-            kind, f"{response.url} answered with something that is no JSON object: {response.text[:200]!r}"
-        )
-    return body
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None

@@ -7,6 +7,7 @@ Nothing of Verl is imported. What is needed is its server client's ``generate`` 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -76,6 +77,8 @@ class VerlSampler:
             raise SystemFault("sampler", f"the rollout engine gave {len(ids)} tokens and said {output.stop_reason!r}")
         if len(logprobs) != len(ids):
             raise SystemFault("sampler", f"the rollout engine gave {len(logprobs)} log-probs for {len(ids)} tokens")
+        if not all(map(math.isfinite, logprobs)):
+            raise SystemFault("sampler", "the rollout engine gave log-probabilities that are no finite numbers")
         version = output.extra_fields.get("global_steps")
         if version is not None:
             self.versions.add(int(version))

@@ -7,6 +7,7 @@ Fields of ``/v1/completions`` as vLLM 0.27 and 0.32 have them: ``prompt`` as ids
 from __future__ import annotations
 
 import asyncio
+import math
 from types import TracebackType
 from typing import Any
 
@@ -99,8 +100,8 @@ class VllmSampler:
         try:
             choice = body["choices"][0]
             ids = tuple(choice["token_ids"])
-            logprobs = tuple(choice["logprobs"]["token_logprobs"])
-            finish, read, usage = choice["finish_reason"], choice["prompt_token_ids"], body["usage"]
+            logprobs = tuple(float(value) for value in choice["logprobs"]["token_logprobs"])
+            finish, read, usage = choice["finish_reason"], choice["prompt_token_ids"], body.get("usage") or {}
         except (KeyError, IndexError, TypeError) as error:
             raise SystemFault(
                 "sampler",
@@ -110,6 +111,8 @@ class VllmSampler:
             raise SystemFault(
                 "sampler", f"the server read {len(read)} prompt tokens, not the {len(prompt_ids)} that were sent"
             )
+        if not all(map(math.isfinite, logprobs)):
+            raise SystemFault("sampler", "the server gave log-probabilities that are no finite numbers")
         if finish not in ("stop", "length") or len(logprobs) != len(ids) or not ids:
             raise SystemFault(
                 "sampler",
