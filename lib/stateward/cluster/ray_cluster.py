@@ -33,6 +33,7 @@ from stateward.cluster.node import (
     scratch_folder,
 )
 from stateward.cluster.processes import adopt_orphans, stop_descendants
+from stateward.cluster.ray_command import CLIENT_SERVER, TYPESENSE, quiet_environment, start_command
 from stateward.cluster.rendezvous import Rendezvous, check_reports, start_folder
 from stateward.cluster.scheduler import try_client
 from stateward.cluster.services.typesense import key_file, serve
@@ -113,13 +114,7 @@ class RayRank:
             **cache_environment(scratch),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.meeting.token),
-            # No idle workers in advance, no usage report, no metrics to a dashboard that is off.
-            "RAY_enable_worker_prestart": "0",
-            "RAY_prestart_worker_first_driver": "0",
-            "RAY_enable_metrics_collection": "0",
-            "RAY_worker_niceness": "0",  # Ray gives its workers 15, and then everything else on the node goes first
-            "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",
+            **quiet_environment(),
         }
         if self.interface and self.interface != "loopback":
             self.env |= {"NCCL_SOCKET_IFNAME": self.interface, "GLOO_SOCKET_IFNAME": self.interface}
@@ -142,7 +137,7 @@ class RayRank:
         if self.typesense:
             log = self.meeting.folder / "typesense.log"
             server = stack.enter_context(
-                serve(self.meeting.folder, log=log, ports=ports[11:13], address=self.address, binary=self.typesense)
+                serve(self.meeting.folder, log=log, ports=ports[TYPESENSE], address=self.address, binary=self.typesense)
             )
             self.env |= server.environment()
             found["typesense"] = server.url
@@ -202,26 +197,9 @@ class RayRank:
         return 0
 
     def _start(self, scratch: Path, ports: range, arguments: list[str], *, gpus: int) -> None:
-        cpus, memory, _ = allocated(os.environ)
-        # The memory of the allocation, less what the object store takes as shared memory.
-        store = max(128, min(memory // 4, 8_192))
-        named = (
-            "node-manager",
-            "object-manager",
-            "runtime-env-agent",
-            "dashboard-agent-grpc",
-            "dashboard-agent-listen",
-        )
-        command = [
-            *(sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", *arguments),
-            "--include-log-monitor=false",  # a process a node that forwards logs to drivers; ours read none
-            *(f"--node-ip-address={self.address}", f"--num-cpus={cpus}", f"--num-gpus={gpus}"),
-            *(f"--memory={(memory - store) << 20}", f"--object-store-memory={store << 20}"),
-            *(f"--{name}-port={ports[1 + i]}" for i, name in enumerate(named)),
-            *(f"--min-worker-port={ports[20]}", f"--max-worker-port={ports[-1]}"),
-        ]
+        command = start_command(self.address, ports, arguments, gpus=gpus, env=os.environ)
         if self.step.rank == 0:
-            command += [f"--temp-dir={scratch}", f"--ray-client-server-port={ports[10]}"]
+            command += [f"--temp-dir={scratch}", f"--ray-client-server-port={ports[CLIENT_SERVER]}"]
         # Ray gives its own daemons half a minute to register, which a crowded node may need twice.
         # So a start that was slow to fail is tried until the cluster must be ready; one that fails at once is wrong.
         quick = attempt = 0
