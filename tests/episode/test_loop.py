@@ -230,6 +230,24 @@ async def test_a_bug_of_ours_voids_one_episode_with_its_traceback(play: Callable
     assert set(FAULT_KINDS) >= {record.fault_kind}
 
 
+async def test_a_ledger_that_does_not_hold_together_voids_its_episode(
+    environment: Environment, tasks: dict[str, Task], scripted: Callable[..., Any], trial_of: Callable[..., Any]
+) -> None:
+    class Broken:
+        fingerprint = "script"
+
+        def begin(self, *arguments: Any) -> Any:
+            session = scripted(list(GOLDEN)).begin(*arguments)
+            session.tokens = lambda: [][0]  # as `Ledger.check` raises
+            return session
+
+    runner = environment.runner(Broken(), keep_tokens=True)
+    record = await runner.run(tasks[CANCEL], trial_of(tasks[CANCEL]), seed=1)
+    assert (record.outcome, record.fault_kind, record.finish) == (Outcome.VOID, "bug", "fault")
+    assert record.reward != record.reward
+    assert "IndexError" in record.fault_cause
+
+
 async def test_a_crashing_check_is_a_void_and_not_a_failure(play: Callable[..., Any], tasks: dict[str, Task]) -> None:
     check = tasks[CANCEL].check
     broken = dataclasses.replace(check, source=check.source.replace("assert final == expected", "final.nope()"))

@@ -100,7 +100,11 @@ class EpisodeRunner:
             record.fault_cause = f"the episode passed its limit of {self.limits.max_seconds:g} s"
         except Exception:  # noqa: BLE001 - the boundary: one bad task must not end a campaign; the stage reports it
             record.fault_kind, record.fault_cause = "bug", traceback.format_exc(limit=-8)
-        self._fill(record, progress)
+        try:
+            self._fill(record, progress)
+        except Exception:  # noqa: BLE001 - as above; a ledger that does not hold together is found here
+            record.outcome, record.reward, record.finish = Outcome.VOID, float("nan"), "fault"
+            record.fault_kind, record.fault_cause = "bug", traceback.format_exc(limit=-8)
         return record
 
     async def _play(self, task: Task, trial: Trial, seed: int, progress: _Progress, record: EpisodeRecord) -> None:
