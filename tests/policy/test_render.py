@@ -38,6 +38,7 @@ def canonical_sample(
 ) -> Sample:
     """The turn as the template itself would have written it behind the generation prompt."""
     template = renderer.template
+    before = [message for message in before if "direct" not in message]
     opened = template.render(template.prepare(before), tools)
     closed = template.render(template.prepare([*before, turn]), tools, generate=False)
     assert closed.startswith(opened), (opened[-80:], closed[len(opened) - 80 : len(opened) + 40])
@@ -64,9 +65,13 @@ def play(
 plain = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), max_size=30)
 #: Words that look like markup, which a template must pass through as any other text.
 marked = st.one_of(
-    plain, st.sampled_from(["</tool_call>", "<think>", "a </think> b", "<tool_response>x", "{{ x }}", "\n\n", "é", "é"])
+    plain,
+    st.sampled_from(
+        ["</tool_call>", "<think>", "a </think> b", "<tool_response>x", "{{ x }}", "\n\n", "é", "e\u0301", "<|im_end|>"]
+    ),
 )
 said = marked.map(lambda text: text.strip() or "ok")
+shown = st.lists(said.filter(lambda text: "</think>" not in text), max_size=2)
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**6), 10**6) | plain,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
@@ -100,6 +105,8 @@ def conversations(draw: st.DrawFn, thinking: bool) -> tuple[list[Any], list[tupl
         if calls:
             turn["tool_calls"] = calls
             observed: list[Any] = [{"role": "tool", "tool_call_id": c["id"], "content": draw(marked)} for c in calls]
+            # What tools showed to the user stands behind their results, as the assistant's.
+            observed += [{"role": "assistant", "content": t, "direct": True} for t in draw(shown)]
             if draw(st.booleans()):
                 observed.append({"role": "user", "content": "U " + draw(said)})
         else:

@@ -16,6 +16,8 @@ from stateward.policy.messages import Message
 from stateward.policy.render import Renderer
 from stateward.policy.thinking import THINK_END, THINK_START, split_thinking
 
+_EMPTY = f"{THINK_START}\n\n{THINK_END}\n\n"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
@@ -48,7 +50,9 @@ def audit(renderer: Renderer, ledger: Ledger, messages: Sequence[Message], tools
         else:
             last = number == len(ledger.segments) - 1
             pending = "" if last else opening
-            candidates = [(text if last else text.removesuffix(opening), 0)]
+            written = text if last else text.removesuffix(opening)
+            # What a tool showed to the user stands as the assistant's; Qwen3 gives it an empty block while it is last.
+            candidates = [(written, 0), (written.replace(_EMPTY, ""), 0)]
         for candidate, lost in candidates:
             if full.startswith(candidate, position):
                 position, dropped = position + len(candidate), dropped + lost
@@ -69,11 +73,10 @@ def audit(renderer: Renderer, ledger: Ledger, messages: Sequence[Message], tools
 def _without_thinking(turn: str) -> list[tuple[str, int]]:
     """What a template may make of a turn's thinking: an empty block, or nothing; and whether thinking was lost."""
     split = split_thinking(turn)
-    empty = f"{THINK_START}\n\n{THINK_END}\n\n"
     if split is None:
-        return [(empty + turn, 0)]
+        return [(_EMPTY + turn, 0)]
     thought, rest = split
-    return [(empty + rest, int(bool(thought))), (rest, int(bool(thought)))]
+    return [(_EMPTY + rest, int(bool(thought))), (rest, int(bool(thought)))]
 
 
 def _near(text: str, other: str) -> str:
