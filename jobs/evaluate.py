@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None) -> int:
         tasks = selected_tasks(config, config.tasks.benchmark)
         number = len(tasks) * config.evaluate.trials
         print(f"would evaluate {len(tasks)} tasks × {config.evaluate.trials} trials = {number} episodes")
+        print(f"policy: {described(config, args.label, args.model)}")
         print(f"writes {RunDir(Path(config.run_dir)).eval(args.label)}")
         return 0
     from stateward.campaign.sampling import plan_evaluation, write_shards
@@ -43,6 +44,13 @@ def main(argv: Sequence[str] | None) -> int:
     if status == 0 and not args.array:
         print(f"next: python jobs/report.py {config.run_dir}")
     return status
+
+
+def described(config: Config, label: str, model: str | None) -> str:
+    """The policy that a label stands for, in words; it need not be there yet."""
+    if endpoint := config.evaluate.endpoints.get(label):
+        return f"{endpoint.model} at {endpoint.base_url}"
+    return model or (config.policy.model if label == "base" else f"{config.run_dir}/merged")
 
 
 def model_of(config: Config, label: str, model: str | None) -> Path | None:

@@ -83,7 +83,7 @@ def test_training_seeds_widen_the_interval(campaign: Any) -> None:
     assert "one of 3 training seeds" in " ".join(text.split())
     assert max(map(len, text.splitlines())) <= 80
     # A leaderboard of four runs, best first.
-    board = text.split("\nRuns\n")[1].split("\n\n")[0].splitlines()[2:]
+    board = text.split("Leaderboard\n")[1].split("\n\n")[0].splitlines()[2:]
     assert [line.split()[0] for line in board] == ["tuned-seed3", "tuned-seed2", *board_rest(board)]
 
 

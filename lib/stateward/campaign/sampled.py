@@ -168,18 +168,20 @@ class Endpoint:
 
     def settings(self) -> dict[str, Any]:
         settings = settings_of(self.config, max_model_len=self.config.evaluate.max_model_len)
-        for name in ("tool_parser", "reasoning_parser"):
+        for name in ("tool_parser", "reasoning_parser"):  # it has none of ours
             settings.pop(name)
-        sent = {"temperature": self.config.sampling.temperature, "max_tokens": self._max_tokens(), **self._extra()}
-        settings["max_model_len"] = _ITS_OWN
-        settings["sampling"] = {
-            **{name: sent.get(name, _ITS_OWN) for name in ("temperature", "top_p", "top_k")},
-            "max_tokens_per_turn": sent.get("max_completion_tokens", sent.get("max_tokens", _ITS_OWN)),
-            "seed": self.config.sampling.seed,
+        sampling = self.config.sampling
+        sent = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens_per_turn, **self._extra()}
+        known = {name: value for name, value in sent.items() if value is not None}  # null: not sent
+        limit = known.get("max_completion_tokens", known.get("max_tokens", _ITS_OWN))
+        return settings | {
+            "max_model_len": _ITS_OWN,
+            "sampling": {
+                **{name: known.get(name, _ITS_OWN) for name in ("temperature", "top_k", "top_p")},
+                "max_tokens_per_turn": limit,
+                "seed": sampling.seed,
+            },
         }
-        # `null` means that a parameter is not sent.
-        settings["sampling"] = {k: _ITS_OWN if v is None else v for k, v in settings["sampling"].items()}
-        return settings
 
     def served(self) -> dict[str, Any]:
         return {"engine": "chat endpoint"}
@@ -213,11 +215,9 @@ class Endpoint:
             max_retries=endpoint.max_retries,
             extra=self._extra(),
         )
+        limit = self.config.sampling.max_tokens_per_turn
         async with ChatSampler(chat) as model:
-            yield ChatPolicy(model=model, fingerprint=self.identity, max_tokens_per_turn=self._max_tokens())
-
-    def _max_tokens(self) -> int:
-        return self.config.sampling.max_tokens_per_turn
+            yield ChatPolicy(model=model, fingerprint=self.identity, max_tokens_per_turn=limit)
 
     def _extra(self) -> dict[str, Any]:
         """Request parameters besides those that every chat endpoint takes; the endpoint's own word wins."""

@@ -81,10 +81,14 @@ class Report:
     def tables(self) -> Iterator[TextTable]:
         """The tables of a report, in order."""
         by_label = {s.label: s for s in self.summaries}
+        board = len(self.summaries) > 2
+        if board:
+            yield runs_table(self.summaries)
         for c in self.comparisons:
             if not c.refused:
                 yield headline(by_label[c.base], by_label[c.tuned], c)
-        yield runs_table(self.summaries)
+        if not board:
+            yield runs_table(self.summaries)
         if not all(s.scored for s in self.summaries):
             yield partial_table(self.summaries)
         if any(s.scored for s in self.summaries):

@@ -8,7 +8,7 @@ from html import escape
 from stateward.evaluation.metrics import Figure
 from stateward.evaluation.sentences import dollars, percent
 from stateward.evaluation.summary import RunSummary
-from stateward.evaluation.tables import TextTable, ranked
+from stateward.evaluation.tables import TextTable, ranked, runs_title
 
 _PLOT = (180, 18)  # pixels of one interval's drawing
 
@@ -47,7 +47,7 @@ def leaderboard(summaries: Sequence[RunSummary]) -> str:
             f"{text(short_model(s.model))}</td>{''.join(cells)}<td>{money[0]}</td><td>{money[1]}</td>"
             f'<td><code title="{s.fingerprint}">{s.fingerprint[:6]}</code></td></tr>'
         )
-    title = "Leaderboard" if len(summaries) > 2 else "Runs"
+    title = runs_title(summaries)
     note = "95 % intervals; runs under the same conditions may be compared"
     return _scrolling(title, f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody>", "leaderboard", note)
 

@@ -108,6 +108,10 @@ def ranked(summaries: Sequence[RunSummary]) -> list[RunSummary]:
     return sorted(summaries, key=lambda s: (s.scored, s.figures["pass@1"].value), reverse=True)
 
 
+def runs_title(summaries: Sequence[RunSummary]) -> str:
+    return "Leaderboard" if len(summaries) > 2 else "Runs"
+
+
 def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
     """One row a run, best first: the leaderboard. A run that is not complete is marked and has no figures.
 
@@ -122,7 +126,7 @@ def runs_table(summaries: Sequence[RunSummary]) -> TextTable:
     trials = {s.trials for s in summaries}
     k = trials.pop() if len(trials) == 1 else "k"
     header = ["run", "pass@1 [95 %]", f"{k}/{k} [95 %]", "cost", "conditions"]
-    return TextTable(title="Runs", header=header, rows=rows)
+    return TextTable(title=runs_title(summaries), header=header, rows=rows)
 
 
 def partial_table(summaries: Sequence[RunSummary]) -> TextTable:
