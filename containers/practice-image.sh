@@ -68,7 +68,7 @@ cd "$work/context"
 /usr/bin/python3 containers/full_userns.py "$apptainer" --quiet build --mksquashfs-args "-comp zstd -Xcompression-level 3" \
     --bind "$cache/wheels:/cache/wheels:ro" --bind "$uv_cache:/cache/uv-cache" --bind "$work/cache/uv:/cache/uv:ro" \
     --build-arg "COMMIT=$commit" --build-arg "VERSION=$version" --build-arg "INPUTS=$environment-$sources" \
-    ${mirror:+--build-arg "MIRROR=$mirror"} "$work/practice.sif" containers/practice.def >&2
+    ${mirror:+--build-arg "MIRROR=$mirror"} "$work/practice.sif" containers/practice.def 2>&1 | { grep -vE '^(I: |INFO:|\+ )' || true; } >&2
 mv "$work/practice.sif" "$image"
 printf '{"seconds": %d, "bytes": %d}\n' $((SECONDS - began)) "$(stat -c %s "$image")" > "${image%.sif}.json"
 # The last three are kept; each is more than a gigabyte.

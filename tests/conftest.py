@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,3 +35,33 @@ def typesense_binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 shutil.copyfileobj(part, whole, 1 << 24)
     binary.chmod(0o755)
     return binary
+
+
+@pytest.fixture(scope="session")
+def apptainer() -> Path:
+    """A real apptainer: the one on PATH, or the one that `make system` fetches."""
+    return Path(_printed_path("apptainer.sh"))
+
+
+@pytest.fixture(scope="session")
+def practice_image(apptainer: Path) -> Path:
+    """The practice image, built unless one of the same environment is cached. Its own sources may be older ones: tests
+    bind the checkout over them."""
+    return Path(_printed_path("practice-image.sh", "--environment-only"))
+
+
+def _printed_path(script: str, *arguments: str) -> str:
+    """What a script of containers/ prints. Status 3 says that this machine cannot do it."""
+    path = Path(__file__).parents[1] / "containers" / script
+    done = subprocess.run(
+        ["bash", str(path), *arguments],
+        env=os.environ | {"PYTHON": sys.executable},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 3:
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert done.returncode == 0, done.stderr[-6000:]
+    return done.stdout.strip()

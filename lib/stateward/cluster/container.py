@@ -69,7 +69,12 @@ bind() { # SOURCE TARGET [ro]
     esac
     options+=(--bind "$1:$2${3:+:$3}")
 }
-[ "$PWD" = / ] || bind "$PWD" "$PWD" ro
+# A place is mounted once: where the working directory lies in one that is, it is as that one says.
+seen=no
+for place in "${STATEWARD_RUN_DIR:-/}" __TARGETS__; do
+    case $PWD/ in "${place%/}/"*) [ "$place" = / ] || seen=yes ;; esac
+done
+[ $seen = yes ] || [ "$PWD" = / ] || bind "$PWD" "$PWD" ro
 [ -z "${STATEWARD_RUN_DIR:-}" ] || bind "$STATEWARD_RUN_DIR" "$STATEWARD_RUN_DIR"
 __BINDS__[ -z "$secrets" ] || options+=(--env-file "$secrets")
 
@@ -88,6 +93,7 @@ while :; do
 done
 # What submitit asked of scontrol, which the image does not have.
 if [ -s "$private/.requeue" ]; then scontrol requeue "$(cat "$private/.requeue")"; fi
+trap '' TERM USR1 USR2 # the cleaning up is not cut short
 rm -rf -- "$private"
 exit "$status"
 """
@@ -130,6 +136,7 @@ def launcher(
             f"APPTAINERENV_{variable}=/tmp/{name}".rstrip("/") for variable, name in (CACHES | {"TMPDIR": ""}).items()
         ),
         "__PASSED__": " | ".join(PASSED),
+        "__TARGETS__": shlex.join(mount[1] for mount in mounts) or "/",
         "__BINDS__": "".join(f"bind {shlex.join(mount)}\n" for mount in mounts),
     }
     text = _LAUNCHER

@@ -39,7 +39,12 @@ bind() { # SOURCE TARGET [ro]
     esac
     options+=(--bind "$1:$2${3:+:$3}")
 }
-[ "$PWD" = / ] || bind "$PWD" "$PWD" ro
+# A place is mounted once: where the working directory lies in one that is, it is as that one says.
+seen=no
+for place in "${STATEWARD_RUN_DIR:-/}" /shared/tasks '/shared/it'"'"'s a model' /models; do
+    case $PWD/ in "${place%/}/"*) [ "$place" = / ] || seen=yes ;; esac
+done
+[ $seen = yes ] || [ "$PWD" = / ] || bind "$PWD" "$PWD" ro
 [ -z "${STATEWARD_RUN_DIR:-}" ] || bind "$STATEWARD_RUN_DIR" "$STATEWARD_RUN_DIR"
 bind /shared/tasks /shared/tasks
 bind '/shared/it'"'"'s a model' '/shared/it'"'"'s a model'
@@ -61,5 +66,6 @@ while :; do
 done
 # What submitit asked of scontrol, which the image does not have.
 if [ -s "$private/.requeue" ]; then scontrol requeue "$(cat "$private/.requeue")"; fi
+trap '' TERM USR1 USR2 # the cleaning up is not cut short
 rm -rf -- "$private"
 exit "$status"
