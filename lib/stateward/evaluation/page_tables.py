@@ -15,7 +15,11 @@ _PLOT = (180, 18)  # pixels of one interval's drawing
 
 def text(value: str) -> str:
     """Escaped, with figures and their units kept on one line."""
-    return escape(value).replace(" %", "\u00a0%").replace(" points", "\u00a0points")
+    if value == "undefined":
+        return '<span class="undefined">undefined</span>'
+    for unit in (" %", " points", "p = ", "p < "):
+        value = value.replace(unit, unit.replace(" ", "\u00a0"))
+    return escape(value)
 
 
 def html_table(table: TextTable, *, kind: str = "") -> str:
