@@ -121,8 +121,8 @@ class EpisodeRecord:
     attempt: int = 1
 
     def to_json(self) -> dict[str, Any]:
-        """A JSON-ready dict; NaN reward becomes None."""
-        out = asdict(self)
+        """A JSON-ready dict that shares its lists and dicts with the record; NaN reward becomes None."""
+        out = {**vars(self), "trial": asdict(self.trial), "usage": {k: asdict(v) for k, v in self.usage.items()}}
         out["outcome"] = self.outcome.value
         out["reward"] = None if self.reward != self.reward else self.reward
         return out

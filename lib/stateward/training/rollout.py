@@ -78,6 +78,7 @@ class EpisodeService:
     journal: Journal
     stack: AsyncExitStack
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     async def open(cls, settings_file: Path) -> EpisodeService:
@@ -158,7 +159,9 @@ class EpisodeService:
         if record.outcome is not Outcome.VOID and 1 not in record.tokens.get("mask", []):
             record.outcome, record.reward = Outcome.VOID, float("nan")
             record.fault_kind, record.fault_cause = "render", "the prompt left no room for a single sampled token"
-        self.journal.append(record.to_json())
+        async with self.writing:
+            # Not in the event loop: it ends in an fsync, and the other episodes go on meanwhile.
+            await asyncio.to_thread(lambda: self.journal.append(record.to_json()))
         return record, sampler.versions
 
 
