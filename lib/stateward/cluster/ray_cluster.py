@@ -33,7 +33,7 @@ from stateward.cluster.node import (
     scratch_folder,
 )
 from stateward.cluster.processes import adopt_orphans, stop_descendants
-from stateward.cluster.ray_command import CLIENT_SERVER, TYPESENSE, quiet_environment, start_command
+from stateward.cluster.ray_command import CLIENT_SERVER, TYPESENSE, one_vendor, quiet_environment, start_command
 from stateward.cluster.rendezvous import Rendezvous, check_reports, start_folder
 from stateward.cluster.scheduler import try_client
 from stateward.cluster.services.typesense import key_file, serve
@@ -110,7 +110,7 @@ class RayRank:
         canary = self.meeting.canary()
         self.address = node_address(self.interface, self.step.rank)
         self.env = {
-            **os.environ,
+            **one_vendor(os.environ),
             **cache_environment(scratch),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.meeting.token),

@@ -11,6 +11,7 @@ from stateward.cluster.node import allocated
 CLIENT_SERVER = 10
 TYPESENSE = slice(11, 13)
 _WORKERS = 20
+_OTHER_VENDORS = {"ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "ZE_AFFINITY_MASK"}
 _NAMED = ("node-manager", "object-manager", "runtime-env-agent", "dashboard-agent-grpc", "dashboard-agent-listen")
 
 
@@ -32,6 +33,14 @@ def start_command(
         *(f"--{name}-port={ports[1 + i]}" for i, name in enumerate(_NAMED)),
         *(f"--min-worker-port={ports[_WORKERS]}", f"--max-worker-port={ports[-1]}"),
     ]
+
+
+def one_vendor(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` with CUDA's variable of the devices alone. Slurm sets those of other vendors beside it wherever it was
+    not built with the vendor's library, and Verl (0.9) refuses to start where it finds two."""
+    if "CUDA_VISIBLE_DEVICES" not in env:
+        return dict(env)
+    return {name: value for name, value in env.items() if name not in _OTHER_VENDORS}
 
 
 def quiet_environment() -> dict[str, str]:
