@@ -45,6 +45,10 @@ def typesense_from_a_worker():
     request = urllib.request.Request(url, headers={"X-TYPESENSE-API-KEY": os.environ["TYPESENSE_API_KEY"]})
     return urllib.request.urlopen(request).status
 
+@ray.remote(num_gpus=1)
+def variables_of_devices():
+    return sorted(name for name in os.environ if name in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"))
+
 alive = [n for n in ray.nodes() if n["Alive"]]
 pathlib.Path(os.environ["NOTES"]).write_text(json.dumps({
     "nodes": sorted(n["NodeManagerAddress"] for n in alive),
@@ -52,6 +56,7 @@ pathlib.Path(os.environ["NOTES"]).write_text(json.dumps({
     "head_gpus": [n["Resources"].get("GPU", 0) for n in alive if n["NodeManagerAddress"] == "127.0.0.2"],
     "token": oct(os.stat(os.environ["RAY_AUTH_TOKEN_PATH"]).st_mode & 0o777),
     "arguments": sys.argv[1:],
+    "devices": ray.get(variables_of_devices.remote()),
     "typesense": ray.get(typesense_from_a_worker.remote()),
 }))
 sys.exit(7)
@@ -132,7 +137,7 @@ def test_ray_boots_over_both_components_and_the_drivers_status_is_the_jobs(
     assert seen["nodes"] == ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
     assert (seen["gpus"], seen["head_gpus"], seen["token"]) == (3, [0], "0o600")
     assert "preflight, Ray is there: False" in text
-    assert seen["typesense"] == 200
+    assert (seen["typesense"], seen["devices"]) == (200, ["CUDA_VISIBLE_DEVICES"])
     for phase in ("4 nodes see the shared folder", "3 distinct devices, all-reduce 6", "driver ended with status 7"):
         assert phase in text
     # Nothing of the job is left: no process that stands in its scratch folders, no folder.
