@@ -8,50 +8,36 @@ from typing import Any
 
 import pytest
 
-from stateward.errors import UserError
+from stateward.errors import SystemFault, UserError
 from stateward.policy import Interpreter, Renderer
-from stateward.policy.preflight import Prompt, check_parsers, check_prompts
+from stateward.policy.preflight import check_parsers, check_prompts
 
 
-def prompt(uid: str, words: int) -> Prompt:
-    return Prompt(uid=uid, messages=[{"role": "user", "content": "order " * words}])
-
-
-def test_lengths_are_given_by_uid(qwen: ModuleType) -> None:
-    renderer = Renderer(qwen.tokenizer())
-    tools = [qwen.tool("find", {})]
-    bare, tooled = prompt("a.py:test_a", 3), Prompt(uid="a.py:test_b", messages=prompt("", 3).messages, tools=tools)
-    lengths = check_prompts(renderer, [bare, tooled], max_prompt_tokens=1000)
-    assert lengths == {p.uid: len(renderer.start(p.messages, p.tools).ids) for p in (bare, tooled)}
-    assert lengths["a.py:test_b"] > lengths["a.py:test_a"]
-
-
-def test_long_prompts_are_refused_by_name_with_their_length(qwen: ModuleType) -> None:
-    renderer = Renderer(qwen.tokenizer())
-    prompts = [prompt(f"a.py:test_{n}", n) for n in (1, 300, 5, 200)]
-    lengths = check_prompts(renderer, prompts, max_prompt_tokens=10_000)
+def test_long_prompts_are_refused_by_name_with_their_length() -> None:
+    lengths: dict[str, int | SystemFault] = {f"a.py:test_{n}": n for n in (1, 300, 5, 200)}
     with pytest.raises(UserError) as caught:
-        check_prompts(renderer, iter(prompts), max_prompt_tokens=100)
+        check_prompts(lengths, limit=100, setting="policy.max_prompt_tokens")
     text = str(caught.value)
     assert "2 of 4 tasks have a prompt of more than 100 tokens" in text
-    assert (
-        f"a.py:test_300: {lengths['a.py:test_300']} tokens\n  a.py:test_200: {lengths['a.py:test_200']} tokens" in text
-    )
+    assert "a.py:test_300: 300 tokens\n  a.py:test_200: 200 tokens" in text
     assert "test_1:" not in text
-    assert f"policy.max_prompt_tokens to at least {lengths['a.py:test_300']}" in text
-    exact = lengths["a.py:test_300"]
-    assert check_prompts(renderer, prompts, max_prompt_tokens=exact) == lengths
+    assert "raise policy.max_prompt_tokens by 200 or more" in text
+    assert check_prompts(lengths, limit=300, setting="policy.max_prompt_tokens") == 300
+    assert check_prompts({}, limit=300, setting="policy.max_prompt_tokens") == 0
 
 
-def test_a_long_list_is_cut(qwen: ModuleType) -> None:
+def test_a_long_list_is_cut() -> None:
     with pytest.raises(UserError, match=r"… and 5 more"):
-        check_prompts(Renderer(qwen.tokenizer()), [prompt(f"t{n}", 1) for n in range(25)], max_prompt_tokens=1)
+        check_prompts({f"t{n}": 9 for n in range(25)}, limit=1, setting="policy.max_prompt_tokens")
 
 
 def test_tasks_that_cannot_be_rendered_are_named(qwen: ModuleType) -> None:
-    system: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "system", "content": "late"}]
-    with pytest.raises(UserError, match=r"1 tasks cannot be rendered.*\n  a.py:test_late: .*at the beginning"):
-        check_prompts(Renderer(qwen.tokenizer()), [Prompt(uid="a.py:test_late", messages=system)], max_prompt_tokens=9)
+    late: list[dict[str, Any]] = [{"role": "user", "content": "hi"}, {"role": "system", "content": "late"}]
+    with pytest.raises(SystemFault) as fault:
+        Renderer(qwen.tokenizer()).start(late, [])
+    lengths = {"a.py:test_late": fault.value, "a.py:test_closed": SystemFault("sandbox", "no world"), "a.py:test_a": 5}
+    with pytest.raises(UserError, match=r"1 of 3 tasks cannot be rendered.*\n  a.py:test_late: .*at the beginning"):
+        check_prompts(lengths, limit=9, setting="policy.max_prompt_tokens")
 
 
 PAIRS = [

@@ -27,8 +27,8 @@ def test_a_prompt_that_is_one_token_too_long_is_refused_by_name() -> None:
     with pytest.raises(UserError) as caught:
         checks.check_prompts(config, model, pool)
     text = str(caught.value)
-    assert f"1 prompts are longer than policy.max_prompt_tokens={longest - 1}: {pool[1].uid} ({longest})" in text
-    assert f"set policy.max_prompt_tokens={longest}" in text
+    assert f"1 of 3 tasks have a prompt of more than {longest - 1} tokens:\n  {pool[1].uid}: {longest} tokens" in text
+    assert "raise policy.max_prompt_tokens by 1 or more" in text
 
 
 def test_a_world_that_does_not_open_stops_the_run_before_it_starts() -> None:

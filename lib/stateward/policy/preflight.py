@@ -1,6 +1,7 @@
 """What is checked before an array or a training job starts, so that GPU hours are not spent to find it out.
 
 * `check_prompts`: every task's first prompt fits. Nothing is ever cut; a prompt that is too long is refused by name.
+  `stateward.episode.measure_prompts` renders them, since a task's tools are known in its world.
 * `check_parsers`: a known turn, written by the checkpoint's own template, comes back from the interpreter. A parser of
   another family reads no calls at all, and nobody is told.
 * `check_server`: the same turn, sampled by the running server, comes back too.
@@ -8,8 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stateward.errors import SystemFault, UserError
@@ -46,44 +46,32 @@ ARGUMENTS: dict[str, Any] = {"text": "17", "copies": 3, "urgent": True, "tags": 
 REASONING = "One note."
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prompt:
-    """What a task's conversation starts with. `tools` are entries of a chat request's ``tools``."""
+def check_prompts(lengths: Mapping[str, int | SystemFault], *, limit: int, setting: str) -> int:
+    """The longest of tasks' first prompts; a task whose prompt does not fit is refused by name.
 
-    uid: str
-    messages: Sequence[Message]
-    tools: Sequence[dict[str, Any]] = ()
-
-
-def check_prompts(renderer: Renderer, prompts: Iterable[Prompt], *, max_prompt_tokens: int) -> dict[str, int]:
-    """Tokens of each task's first prompt, by uid.
+    Args:
+        lengths: tokens by uid, or what came in the way (`stateward.episode.measure_prompts`).
+        limit: in tokens, and `setting` the name of the setting that says so.
 
     Raises:
-        UserError: names every task whose prompt is longer than `max_prompt_tokens`, with its length, or that the
-            template refuses.
+        UserError: names every task whose prompt is longer, with its length, or that the template refuses.
     """
-    lengths: dict[str, int] = {}
-    refused: list[str] = []
-    for prompt in prompts:
-        try:
-            lengths[prompt.uid] = len(renderer.start(prompt.messages, prompt.tools))
-        except SystemFault as fault:
-            refused.append(f"{prompt.uid}: {fault.cause}")
+    refused = [f"{uid}: {n.cause}" for uid, n in lengths.items() if isinstance(n, SystemFault) and n.kind == "render"]
     if refused:
         raise UserError(
-            f"{len(refused)} tasks cannot be rendered for this checkpoint:\n" + _listed(refused),
+            f"{len(refused)} of {len(lengths)} tasks cannot be rendered for this checkpoint:\n" + _listed(refused),
             "their messages or tools do not go with its chat template",
             "change the tasks, or leave them out of the selector list",
         )
-    long = sorted(((n, uid) for uid, n in lengths.items() if n > max_prompt_tokens), reverse=True)
+    known = sorted(((n, uid) for uid, n in lengths.items() if isinstance(n, int)), reverse=True)
+    long = [f"{uid}: {n} tokens" for n, uid in known if n > limit]
     if long:
         raise UserError(
-            f"{len(long)} of {len(lengths)} tasks have a prompt of more than {max_prompt_tokens} tokens:\n"
-            + _listed([f"{uid}: {n} tokens" for n, uid in long]),
+            f"{len(long)} of {len(lengths)} tasks have a prompt of more than {limit} tokens:\n" + _listed(long),
             "nothing is ever cut: without its system text or tools a task is another task",
-            f"raise policy.max_prompt_tokens to at least {long[0][0]}, or leave these tasks out of the selector list",
+            f"raise {setting} by {known[0][0] - limit} or more, or leave these tasks out of the selector list",
         )
-    return lengths
+    return known[0][0] if known else 0
 
 
 def check_parsers(renderer: Renderer, interpreter: Interpreter) -> None:

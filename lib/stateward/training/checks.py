@@ -11,8 +11,7 @@ from pathlib import Path
 
 from stateward.config import Config
 from stateward.errors import SystemFault, UserError
-from stateward.outcome import Trial
-from stateward.policy.turn import Sample
+from stateward.policy import preflight
 from stateward.tasks.task import Task
 from stateward.training.layout import Layout
 from stateward.training.memory import Budget, budgets, check_budgets, model_size
@@ -134,63 +133,26 @@ def memory_budgets(config: Config, layout: Layout, model: Path) -> list[Budget]:
     return found
 
 
-class _MeasuringSampler:
-    """Notes the length of the prompt that it is given and ends the episode."""
-
-    def __init__(self) -> None:
-        self.prompt_tokens = 0
-
-    async def sample(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
-        self.prompt_tokens = len(prompt_ids)
-        raise SystemFault("sampler", "measured")
-
-
 def check_prompts(config: Config, model: Path, pool: Sequence[Task]) -> int:
     """Open every task's world once, render its first prompt with its tools, and refuse what does not fit.
 
     Verl would cut a long prompt on the left and train on what is left of it. Returns the longest prompt's tokens.
 
     Raises:
-        UserError: prompts that are too long, by name.
-        SystemFault: a world does not open, or a prompt cannot be rendered.
+        UserError: prompts that are too long, or that the template refuses, by name.
+        SystemFault: a world does not open.
     """
     lengths = asyncio.run(_measure(config, model, pool))
-    limit = config.policy.max_prompt_tokens
-    long = sorted(((n, uid) for uid, n in lengths.items() if n > limit), reverse=True)
-    if long:
-        shown = ", ".join(f"{uid} ({n})" for n, uid in long[:5])
-        raise UserError(
-            f"{len(long)} prompts are longer than policy.max_prompt_tokens={limit}: {shown}",
-            "Verl would cut their beginning, the system message and the tools, and go on grading",
-            f"set policy.max_prompt_tokens={long[0][0]} or more, or take the tasks out of the pool",
-        )
-    return max(lengths.values())
+    for uid, length in lengths.items():
+        if isinstance(length, SystemFault) and length.kind != "render":
+            raise SystemFault(length.kind, f"{uid}: {length.cause}")
+    return preflight.check_prompts(lengths, limit=config.policy.max_prompt_tokens, setting="policy.max_prompt_tokens")
 
 
-async def _measure(config: Config, model: Path, pool: Sequence[Task]) -> dict[str, int]:
-    from stateward.episode import TokenPolicy, open_environment
+async def _measure(config: Config, model: Path, pool: Sequence[Task]) -> dict[str, int | SystemFault]:
+    from stateward.episode import measure_prompts, open_environment
     from stateward.policy import open_policy
 
     opened = open_policy(model, config.policy)
-    slots = asyncio.Semaphore(config.episode.concurrency)
     async with open_environment(config.episode) as environment:
-
-        async def one(task: Task) -> int:
-            sampler = _MeasuringSampler()
-            policy = TokenPolicy(
-                renderer=opened.renderer,
-                interpreter=opened.interpreter,
-                sampler=sampler,
-                fingerprint="",
-                max_model_len=max(config.policy.max_model_len, 1 << 24),  # measured, not judged by room
-                max_tokens_per_turn=1,
-            )
-            trial = Trial(uid=task.uid, index=0, policy="", settings="")
-            async with slots:
-                record = await environment.runner(policy).run(task, trial, 0)
-            if not sampler.prompt_tokens:
-                raise SystemFault(record.fault_kind or "bug", f"{task.uid}: {record.fault_cause}")
-            return sampler.prompt_tokens
-
-        lengths = await asyncio.gather(*(one(task) for task in pool))
-    return {task.uid: n for task, n in zip(pool, lengths, strict=True)}
+        return await measure_prompts(environment, opened, pool, concurrency=config.episode.concurrency)
