@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from stateward.cluster.ray_cluster import ADDRESS
+from stateward.cluster.ray_command import one_vendor
 from stateward.errors import SystemFault, UserError
 from stateward.training.ray_keeper import keep_logs
 
@@ -88,7 +89,7 @@ def private_ray(
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env={**os.environ, **env, **access, **_QUIET},
+        env={**one_vendor(os.environ), **env, **access, **_QUIET},
     )
     assert keeper.stdin is not None
     assert keeper.stdout is not None
