@@ -6,7 +6,7 @@
 
 Each is measured in a process of its own: seconds on the clock, CPU seconds (children included), peak memory.
 `compare` runs the whole report's computation of both runs. `--versus` imports the JSONL and has the public framework's
-aggregator read it, in turn, five times each, as whole processes from start to end.
+aggregator read it, in turn, five times each or as often as it says, as whole processes from start to end.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def import_(run_dir: Path) -> str:
 WHAT = {"figures": figures, "compare": compare, "page": page, "import": import_}
 
 
-def versus(run_dir: Path) -> None:
+def versus(run_dir: Path, pairs: int) -> None:
     ours = (
         "import sys; from pathlib import Path; from stateward.evaluation.imports import import_results;"
         " import_results(Path(sys.argv[1]), 'base', Path(sys.argv[2]))"
@@ -73,7 +73,7 @@ def versus(run_dir: Path) -> None:
     file, target = str(run_dir / "base.jsonl"), run_dir / "imported"
     commands = {"import": [ours, str(target), file], "aggregator": [theirs, file, "-f", "json"]}
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in commands}
-    for turn in range(6):
+    for turn in range(pairs + 1):
         for name, arguments in commands.items():
             shutil.rmtree(target, ignore_errors=True)
             start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -87,9 +87,9 @@ def versus(run_dir: Path) -> None:
     for name, rows in found.items():
         wall, cpu = (statistics.median(column) for column in zip(*rows, strict=True))
         print(f"{name}: median {wall:.2f} s, {cpu:.2f} CPU s")
-    pairs = list(zip(found["import"], found["aggregator"], strict=True))
+    together = list(zip(found["import"], found["aggregator"], strict=True))
     for i, what in enumerate(("clock", "CPU")):
-        ratios = sorted(a[i] / b[i] for a, b in pairs)
+        ratios = sorted(a[i] / b[i] for a, b in together)
         print(
             f"import / aggregator, {what}: median {statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
         )
@@ -99,13 +99,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("what", nargs="*", metavar="WHAT", help=", ".join(WHAT) + " (default: all)")
-    parser.add_argument("--versus", action="store_true", help="the import against the public aggregator")
+    parser.add_argument(
+        "--versus", nargs="?", const=5, type=int, metavar="N", help="the import against the public aggregator, N times"
+    )
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if unknown := set(args.what) - set(WHAT):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     if args.versus:
-        versus(args.run_dir.resolve())
+        versus(args.run_dir.resolve(), args.versus)
         return
     if not args.here:
         for name in args.what or WHAT:

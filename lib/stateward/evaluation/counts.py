@@ -35,11 +35,6 @@ class Counts:
     def __len__(self) -> int:
         return len(self.uids)
 
-    @property
-    def full(self) -> bool:
-        """Every task has all its trials, none void."""
-        return bool((self.valid == self.trials).all())
-
     def take(self, positions: Ints) -> Counts:
         """The counts of some of the tasks."""
         return Counts(

@@ -9,7 +9,7 @@ from typing import Any
 
 from stateward.errors import UserError
 from stateward.outcome import Trial
-from stateward.store import Records, Stage
+from stateward.store import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,30 +94,6 @@ def plan_of_stage(stage_dir: Path) -> Plan:
 def recorded_workers(stage_dir: Path) -> list[dict[str, Any]]:
     """What the processes of a stage noted of themselves, also before the stage is done."""
     return [json.loads(p.read_text(encoding="utf-8")) for p in sorted((stage_dir / "workers").glob("*.json"))]
-
-
-def plan_of_records(label: str, records: Records, *, facts: dict[str, Any], model: str = "") -> Plan:
-    """The plan that records of another origin imply: every task, the largest number of trials that any task has.
-
-    Raises:
-        UserError: no records, or records of several policies or settings.
-    """
-    c = records.columns
-    if not len(records):
-        raise UserError(f"run {label} has no records")
-    found = {name: sorted({v.decode() for v in c[name].tolist()}) for name in ("policy", "settings")}
-    for name, values in found.items():
-        if len(values) > 1:
-            raise UserError(f"run {label} mixes {len(values)} {name}", ", ".join(values), "give each its own label")
-    return Plan(
-        label=label,
-        uids=tuple(dict.fromkeys(u.decode() for u in c["uid"].tolist())),
-        trials=int(c["index"].max()) + 1,
-        policy=found["policy"][0],
-        settings=found["settings"][0],
-        facts=facts,
-        model=model,
-    )
 
 
 def _facts(manifest: dict[str, Any], workers: list[dict[str, Any]]) -> dict[str, Any]:
