@@ -20,7 +20,6 @@ from stateward.episode import Policy, settings_of
 from stateward.errors import UserError, nearest
 from stateward.outcome import fingerprint
 from stateward.policy import fingerprint_of
-from stateward.store import hash_file
 
 #: Of a sampling parameter that is not sent: the endpoint decides.
 _ITS_OWN = "the endpoint's own"
@@ -228,14 +227,17 @@ class Endpoint:
 
 
 def template_hash(model: Path) -> str:
-    """Hash of the chat template that a checkpoint brings along, read where transformers reads it; ``none`` without."""
+    """Hash of the text of a checkpoint's chat template, wherever it is kept; ``none`` without.
+
+    A checkpoint that was saved anew may have it in another of the places where transformers looks. The newline at its
+    end is no part of it: Jinja drops it.
+    """
     jinja = model / "chat_template.jinja"
-    if jinja.is_file():
-        return hash_file(jinja)
+    found: Any = jinja.read_text(encoding="utf-8") if jinja.is_file() else ""
     for name in ("chat_template.json", "tokenizer_config.json"):
         file = model / name
-        if file.is_file():
-            text = json.loads(file.read_text(encoding="utf-8")).get("chat_template")
-            if text:
-                return fingerprint(text)
-    return "none"
+        if not found and file.is_file():
+            found = json.loads(file.read_text(encoding="utf-8")).get("chat_template")
+    if isinstance(found, list):  # several by name; conversations with tools take the default one as well
+        found = {row["name"]: row["template"] for row in found}.get("default")
+    return fingerprint(found.removesuffix("\n")) if found else "none"
