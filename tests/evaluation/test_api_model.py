@@ -35,7 +35,8 @@ class ChatServer:
 
     Which script it follows it knows from the first question; where it stands in it, from the assistant messages so far.
 
-    `scripts`: first question → steps. `requests`: every body that came. `refuse`: answer this status instead."""
+    `scripts`: first question → steps. `requests`: every body that came. `refuse`: the status of requests with tools.
+    """
 
     scripts: dict[str, list[dict[str, Any]]]
     requests: list[dict[str, Any]] = field(default_factory=list)
@@ -77,7 +78,7 @@ def serving(scripts: dict[str, list[dict[str, Any]]]) -> Iterator[ChatServer]:
             status, answer = 200, {}
             if self.headers.get("Authorization") != f"Bearer {KEY}":
                 status, answer = 401, {"error": {"message": "wrong key"}}
-            elif state.refuse:
+            elif state.refuse and "tools" in body:
                 status, answer = state.refuse, {"error": {"message": "refused by the test"}}
             else:
                 answer = state.answer(body)
@@ -160,7 +161,9 @@ def test_an_api_model_is_evaluated_with_tools(command: Command, server: ChatServ
         used.requests * n for n in (100, 60, 10, 4)
     )
     assert any(record.tool_calls for record in records)
-    body = server.requests[0]
+    assert "tools" not in server.requests[0], "one request proves key and model before any trial"
+    body = server.requests.pop(1)
+    server.requests[0] = body
     assert (body["model"], body["temperature"], body["top_p"]) == ("gpt-4.1-mini", 1.0, 1.0)
     assert body["tools"][0]["type"] == "function"
     # Each trial has its own seed, which both the record and the request carry.
@@ -209,10 +212,16 @@ def test_mistakes_say_what_to_do(command: Command) -> None:
         (command.evaluate("mini", "--repair"), "was not begun"),  # the mistake above wrote nothing
         (command.evaluate("mini", "--model", "somewhere"), "choose one"),
         (command.evaluate("mini", "evaluate.endpoints.mini.model=''"), "needs base_url and model"),
+        (command.evaluate("mini", "evaluate.trials=0"), "nothing would be run"),
     ):
         assert done.returncode == 2, done.stdout + done.stderr
         assert text in done.stderr
         assert "Traceback" not in done.stderr
+    wrong = command.evaluate("mini", key="another")
+    assert wrong.returncode == 1
+    assert "stopped by a system fault" in wrong.stderr
+    assert "401" in wrong.stderr
+    assert not list((command.run_dir / "eval" / "mini" / "shards").iterdir()), "no trial was spent on it"
 
 
 @pytest.mark.slow

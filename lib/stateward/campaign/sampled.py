@@ -216,6 +216,8 @@ class Endpoint:
         )
         limit = self.config.sampling.max_tokens_per_turn
         async with ChatSampler(chat) as model:
+            # A wrong key or model name is found out by one request, not by a void of every trial.
+            await model.chat([{"role": "user", "content": "Say OK."}], max_tokens=16, seed=self.config.sampling.seed)
             yield ChatPolicy(model=model, fingerprint=self.identity, max_tokens_per_turn=limit)
 
     def _extra(self) -> dict[str, Any]:

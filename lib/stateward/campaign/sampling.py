@@ -102,6 +102,8 @@ def plan_evaluation(config: Config, label: str, model: Path | None) -> SamplingP
     the endpoint that ``evaluate.endpoints`` has under the label."""
     if not label or "/" in label or label.startswith("."):
         raise UserError(f"label {label!r} cannot name a folder", do="use a plain word such as base or tuned")
+    if config.evaluate.trials < 1:
+        raise UserError(f"evaluate.trials={config.evaluate.trials}", "nothing would be run", "ask for at least 1")
     return _plan(
         config,
         name=f"eval/{label}",
