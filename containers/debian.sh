@@ -4,7 +4,7 @@
 # Elsewhere than as root on a Debian-like system nothing is installed, and the tests that need them skip, saying why.
 set -euo pipefail
 wanted=(chromium munge slurmctld slurmd slurm-client slurmdbd mariadb-server-core mariadb-client-core
-    debootstrap patchelf squashfs-tools)
+    busybox-static debootstrap patchelf squashfs-tools)
 have() { dpkg-query -W -f '${Status}' "$1" 2>/dev/null | grep -q 'ok installed'; }
 missing=()
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
