@@ -47,6 +47,7 @@
       if (role === "system") says.append(make("details", {}, make("summary", {}, "instructions, " + pool[m[1]].length.toLocaleString("en") + " characters"), said));
       else says.append(said);
     }
+    if (role === "tool" && m[1] === null) says.append(make("span", { class: "think" }, "(empty)"));
     for (const [name, args] of m[3] || []) says.append(body("→ " + name + "(" + pool[args] + ")", "call"));
     return make("li", { class: "msg " + role }, who, says);
   };
@@ -75,7 +76,9 @@
     if (talk.f) box.append(make("div", { class: "failure" }, make("h5", {}, "The check failed at " + talk.f[0]), body(talk.f[1], "fail"), body(talk.f[2])));
     box.append(differenceTable(talk.d, talk.dn));
     const list = make("ol", { "aria-label": "conversation" });
-    for (const m of talk.m) list.append(message(m, pool));
+    // An outline has no results, so that a tool's empty message would say nothing.
+    const outline = !whole && data.cut === "outline";
+    for (const m of talk.m) if (!(outline && m[0] === "t")) list.append(message(m, pool));
     if (!whole && data.cut) box.append(make("p", { class: "faint" }, (data.cut === "full" ? "Long texts are shortened" : "Only the course of the conversation is kept") + " here, to keep this page small. Whole: python jobs/report.py " + data.dir + " --trial " + data.uid + ":" + index + ", or a page of this task with --task " + data.uid));
     box.append(list);
     return box;
@@ -123,7 +126,10 @@
       place.replaceChildren(box);
       for (const b of place.parentElement.querySelectorAll(".trial")) b.setAttribute("aria-pressed", String(b === pressed));
       history.replaceState(null, "", "#" + encodeURIComponent(data.uid) + "/" + encodeURIComponent(data.runs[run]) + "/" + data.facts[run][n][0]);
-      box.focus();
+      // The strip of trials stays above what it opened; a long conversation is read from its beginning.
+      box.focus({ preventScroll: true });
+      const top = box.getBoundingClientRect().top;
+      if (wanted || top < 60 || top > innerHeight - 120) row.scrollIntoView({ block: "start" });
     }
     if (wanted) {
       const run = data.runs.indexOf(wanted[0]);
