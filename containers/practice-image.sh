@@ -60,6 +60,7 @@ commit=$(git -C "$here" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)
 [ -z "$(git -C "$here" status --porcelain -- lib jobs configs containers pyproject.toml 2> /dev/null)" ] || commit=$commit-changed
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/pyproject.toml")
 mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2> /dev/null | grep -m1 '/debian/$' || true)
+[ -n "$mirror" ] || cannot "apt knows no Debian mirror here (apt-get update first)"
 
 # A checkout holds more than the image may: only these go in.
 mkdir "$work/context"
@@ -68,7 +69,7 @@ cd "$work/context"
 /usr/bin/python3 containers/full_userns.py "$apptainer" --quiet build --mksquashfs-args "-comp zstd -Xcompression-level 3" \
     --bind "$cache/wheels:/cache/wheels:ro" --bind "$uv_cache:/cache/uv-cache" --bind "$work/cache/uv:/cache/uv:ro" \
     --build-arg "COMMIT=$commit" --build-arg "VERSION=$version" --build-arg "INPUTS=$environment-$sources" \
-    ${mirror:+--build-arg "MIRROR=$mirror"} "$work/practice.sif" containers/practice.def 2>&1 | { grep -vE '^(I: |INFO:|\+ )' || true; } >&2
+    --build-arg "MIRROR=$mirror" "$work/practice.sif" containers/practice.def 2>&1 | { grep -vE '^(I: |INFO:|\+ )' || true; } >&2
 mv "$work/practice.sif" "$image"
 printf '{"seconds": %d, "bytes": %d}\n' $((SECONDS - began)) "$(stat -c %s "$image")" > "${image%.sif}.json"
 # The last three are kept; each is more than a gigabyte.
