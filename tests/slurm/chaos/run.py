@@ -29,6 +29,7 @@ from stateward.campaign import by_hand, chain, pipeline
 from stateward.campaign.sampling import missing_trials, plan_evaluation, plan_probe
 from stateward.campaign.submission import submit_campaign
 from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
+from stateward.cluster.profile import load_profile
 from stateward.config import Config, load_config
 from stateward.practice import dataset_path
 from stateward.practice.policy import ensure_policy
@@ -83,8 +84,9 @@ class Campaign:
             os.environ.pop(name, None)
             if self.kind == {"PYTHON": "plain", "CHAOS_REAL": "verl"}[name]:
                 os.environ[name] = value
+        profile = load_profile(self.profile)
         with (self.folder / "calls.log").open("a") as log, contextlib.redirect_stdout(log):
-            submit_campaign(self.config, str(self.config_file), self.overrides, self.profile, 2, dry_run=False)
+            submit_campaign(self.config, str(self.config_file), self.overrides, profile, 2, dry_run=False)
 
     @property
     def done(self) -> bool:
@@ -152,7 +154,15 @@ def run_campaign(
         time.sleep(0.25)
     site.mend(all_of_it=True)
     row = {"campaign": number, "kind": kind, "seed": seed, "hits": hits, "calls": calls}
+    row["requeues"] = _requeues(cluster)
     return {**row, "seconds": round(time.monotonic() - began), "problems": campaign.problems()}
+
+
+def _requeues(cluster: OneMachineSlurm) -> int:
+    """How often Slurm put jobs of ours back into the queue, over all campaigns of this cluster so far."""
+    rows = cluster.run("sacct", "-X", "-n", "-D", "-P", "-o", "jobid,state,jobname").stdout.splitlines()
+    again = ("REQUEUED", "NODE_FAIL", "PREEMPTED")
+    return sum(any(state in row for state in again) for row in rows if "practice-" in row)
 
 
 def _running(cluster: OneMachineSlurm) -> list[str]:
@@ -182,6 +192,7 @@ def main() -> int:
     parser.add_argument(
         "--at-most", type=int, default=0, metavar="N", help="campaigns in this call; 0: until all rounds"
     )
+    parser.add_argument("--kinds", default=",".join(KINDS), help="of campaigns, which take turns: plain, ray, verl")
     args = parser.parse_args()
     for name in [n for n in os.environ if n.startswith(("SLURM_", "SBATCH_", "SQUEUE_"))]:
         del os.environ[name]
@@ -202,7 +213,8 @@ def main() -> int:
         os.environ |= {"SLURM_CONF": cluster.env["SLURM_CONF"], "PATH": cluster.env["PATH"]}
         until = len(rows) + args.at_most if args.at_most else sys.maxsize
         while (left := args.rounds - sum(len(row["hits"]) for row in rows)) > 0 and len(rows) < until:
-            number, kind = len(rows), KINDS[len(rows) % len(KINDS)]
+            kinds = args.kinds.split(",")
+            number, kind = len(rows), kinds[len(rows) % len(kinds)]
             print(f"campaign {number} ({kind}), {left} rounds left", flush=True)
             row = run_campaign(number, kind, args.seed, min(left, ROUNDS_A_CAMPAIGN[kind]), cluster, folder)
             print(f"  ended after {row['seconds']} s, {row['calls']} calls: {row['problems'] or 'whole'}", flush=True)
