@@ -55,6 +55,7 @@ for name in numpy scipy pandas matplotlib pyarrow sympy networkx numba torch/tes
 done
 find "$packages" -name '*.a' -size +1M -delete
 say "compiling bytecode"
-# The image cannot be written at run time, and without bytecode every process would compile torch again.
+# The image cannot be written at run time, and without bytecode every process would compile torch again. Some packages hold
+# files that are no valid Python (templates, tests of parsers): those stay as they are, and the status says no more.
 "$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$packages" "$source/lib" > /dev/null || true
 say "$(du -sh "$home" | cut -f 1) in $home"

@@ -13,13 +13,18 @@ python=${PYTHON:-$here/.venv/bin/python}
 cannot() { echo "practice image: $*" >&2; exit 3; }
 
 hash_of() { (cd "$here" && find "$@" -type f ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0 | sort -z | xargs -0 sha256sum) | sha256sum | cut -c 1-16; }
-environment=$(hash_of containers/practice.def containers/practice.lock containers/environment.sh containers/finish.sh \
-    containers/run.sh containers/verify.py containers/lock.py containers/setup.sh pyproject.toml)
+# Of pyproject.toml, what says what is installed; not the settings of the tools.
+environment=$({
+    hash_of containers/practice.def containers/practice.lock containers/{environment,finish,run,setup}.sh \
+        containers/{verify,lock}.py
+    sed '/^\[tool\./,$d' "$here/pyproject.toml"
+} | sha256sum | cut -c 1-16)
 sources=$(hash_of lib jobs configs sbatch containers)
 mkdir -p "$cache/images"
 image=$cache/images/practice-$environment-$sources.sif
 existing() {
-    if [ "${1:-}" = --environment-only ]; then ls -t "$cache/images/practice-$environment"-*.sif 2>/dev/null | head -n 1
+    if [ "${1:-}" = --environment-only ]; then
+        find "$cache/images" -name "practice-$environment-*.sif" -printf '%T@ %p\n' | sort -rn | head -n 1 | cut -d ' ' -f 2-
     elif [ -e "$image" ]; then echo "$image"; fi
 }
 found=$(existing "$@"); if [ -n "$found" ]; then echo "$found"; exit 0; fi

@@ -1,6 +1,6 @@
 """The image: every `apptainer exec` of stateward is rendered here, as a small launcher script that runs on the nodes.
 
-    python -m stateward.cluster.container check IMAGE [--cluster NAME]
+    python -m stateward.cluster.container check IMAGE [--cluster NAME]    # APPTAINER=PROGRAM names another apptainer
 
 A launcher is bash alone, so that nothing of a node's own Python matters. Inside the image it finds itself again
 (programs start others by the same name) and then only becomes the program. The user's home is not mounted and the
@@ -153,7 +153,7 @@ def launcher_lines(text: str, path: str) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check", help="whether an image fits this machine, or the nodes of a cluster")
+    check = commands.add_parser("check", help="whether an image fits this machine or a cluster's nodes")
     check.add_argument("image", type=Path)
     check.add_argument(
         "--cluster", metavar="NAME", help="look on the training nodes: configs/cluster/NAME.yaml or a file"
