@@ -71,7 +71,8 @@ mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 2> /
 mkdir "$work/context"
 (cd "$here" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md LICENSE lib jobs configs containers sbatch) | tar -x -C "$work/context"
 cd "$work/context"
-/usr/bin/python3 containers/full_userns.py "$apptainer" --quiet build --mksquashfs-args "-comp zstd -Xcompression-level 3" \
+# --notest: the last step of %post has just proved the same.
+/usr/bin/python3 containers/full_userns.py "$apptainer" --quiet build --notest --mksquashfs-args "-comp zstd -Xcompression-level 3" \
     --bind "$cache/wheels:/cache/wheels:ro" --bind "$uv_cache:/cache/uv-cache" --bind "$work/cache/uv:/cache/uv:ro" \
     --build-arg "COMMIT=$commit" --build-arg "VERSION=$version" --build-arg "INPUTS=$environment-$sources" \
     --build-arg "MIRROR=$mirror" "$work/practice.sif" containers/practice.def 2>&1 | { grep -vE '^(I: |INFO:|\+ )' || true; } >&2
