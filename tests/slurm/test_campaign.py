@@ -102,8 +102,7 @@ def test_every_planned_trial_is_there_once(run_dir: Path, name: str, number: int
 
 
 def test_ray_spanned_both_components_and_verl_trained_on_three_nodes(run_dir: Path) -> None:
-    (log,) = (run_dir / "slurm").glob("train-*.log")
-    text = log.read_text()
+    text = max((run_dir / "slurm").glob("train-*.log"), key=lambda log: log.stat().st_mtime).read_text()
     for phase in ("4 nodes see the shared folder", "3 distinct devices, all-reduce 6", "driver ended with status 0"):
         assert phase in text
     steps = [json.loads(line) for line in (run_dir / "train" / "metrics.jsonl").read_text().splitlines()]
