@@ -38,7 +38,7 @@ def inside(apptainer: Path, image: Path, *command: str) -> subprocess.CompletedP
 
 
 def test_its_own_test_passes_with_the_sources_of_this_checkout(apptainer: Path, practice_image: Path) -> None:
-    """The sources in the image may be older ones; these are today's, and their corrections of Verl must fit its Verl."""
+    """Those in the image may be older ones; the corrections of Verl that stand here today must fit its Verl."""
     bound = ["--bind", f"{ROOT}:/opt/stateward/src:ro"]
     done = run(apptainer, "--silent", "test", "--no-privs", "--no-home", *bound, practice_image)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -69,6 +69,7 @@ class Chain:
         self._config_file = str(Path(config_file).resolve())
         self._shared = ["--config", self._config_file, "--run-dir", str(self.run_dir)]
         self._overrides = list(overrides)
+        self._python = "python" if profile.container.image else sys.executable
         self._binds = mounts(config, config_file) if profile.container.image else []
 
     def links(self, probe: SamplingPlan, base: SamplingPlan, shards: int) -> list[Link]:
@@ -118,7 +119,7 @@ class Chain:
                 continues=("base", "tuned"),
                 commands=[
                     *(job("evaluate", "--label", label, "--finish") for label in ("base", "tuned")),
-                    [sys.executable, str(JOBS / "report.py"), str(self.run_dir)],
+                    [self._python, str(JOBS / "report.py"), str(self.run_dir)],
                 ],
             ),
         ]
@@ -228,8 +229,7 @@ class Chain:
         return record
 
     def _job(self, name: str, *arguments: str) -> list[str]:
-        python = "python" if self.profile.container.image else sys.executable
-        return [python, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
+        return [self._python, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
 
 
 def _all_pending(states: dict[str, list[str]], jobs: list[str]) -> bool:
