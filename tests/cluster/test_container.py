@@ -199,6 +199,9 @@ def test_a_training_job_calls_python_of_the_image_and_is_bash(profile: ClusterPr
     assert "/host/python" not in text
     assert "bind /shared/model /shared/model" in text
     assert "--scratch /tmp " in text
+    served = replace(profile, typesense="/opt/typesense/typesense-server")
+    text_of_served = training_job(profile=served, name="t", log="l", config="c", run_dir="r")
+    assert "bind /opt/typesense/typesense-server /opt/typesense/typesense-server" in text_of_served
     without = training_job(
         profile=replace(profile, container=ContainerConfig()), name="t", log="l", config="c", run_dir="r"
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateward.cluster.batch import environment_lines
-from stateward.cluster.container import launcher
+from stateward.cluster.container import launcher, service_binds
 from stateward.cluster.directives import role_directives
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import ACTIVE, max_array_size, queue
@@ -123,7 +123,9 @@ def submit_array(
     if profile.container.image:
         folder.mkdir(parents=True, exist_ok=True)
         script = folder / "in-image.sh"
-        script.write_text(launcher(profile.container, scratch=profile.scratch, binds=[folder, *binds]))
+        script.write_text(
+            launcher(profile.container, scratch=profile.scratch, binds=[folder, *binds, *service_binds(profile)])
+        )
         python = f"bash {shlex.quote(str(script))}"
     submitted = []
     for number, part in enumerate(parts):

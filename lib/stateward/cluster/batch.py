@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stateward.cluster.container import RUN_DIR, launcher, launcher_lines
+from stateward.cluster.container import RUN_DIR, launcher, launcher_lines, service_binds
 from stateward.cluster.directives import role_directives, sbatch_lines
 from stateward.cluster.profile import ClusterProfile, Role
 
@@ -136,6 +136,7 @@ def _typesense(profile: ClusterProfile) -> str:
 
 def _python_of_image(profile: ClusterProfile, binds: Sequence[Path]) -> list[str]:
     """Lines that make PYTHON a launcher of the image's Python, in the run directory, where every node sees it."""
+    text = launcher(profile.container, scratch=profile.scratch, binds=[*binds, *service_binds(profile)])
     return [
         "",
         "# Python of the image. The ranks call it, and what they start in the image calls it again.",
@@ -143,7 +144,7 @@ def _python_of_image(profile: ClusterProfile, binds: Sequence[Path]) -> list[str
         f'export {RUN_DIR}="$RUN_DIR"',
         'PYTHON="$RUN_DIR/train/in-image-$SLURM_JOB_ID.sh"',
         'mkdir -p "$RUN_DIR/train" || exit 2',
-        *launcher_lines(launcher(profile.container, scratch=profile.scratch, binds=binds), '"$PYTHON"'),
+        *launcher_lines(text, '"$PYTHON"'),
     ]
 
 

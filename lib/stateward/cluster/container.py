@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stateward.cluster.node import CACHES
-from stateward.cluster.profile import ContainerConfig
+from stateward.cluster.profile import ClusterProfile, ContainerConfig
 from stateward.errors import UserError
 
 #: Variables that go into the image: the allocation, the devices, what tunes communication, and switches of the engines.
@@ -143,6 +143,11 @@ def launcher(
     for mark, value in replaced.items():
         text = text.replace(mark, value)
     return text
+
+
+def service_binds(profile: ClusterProfile) -> list[Path]:
+    """Programs of the profile that jobs start and the image does not hold."""
+    return [Path(profile.typesense)] if "/" in profile.typesense else []
 
 
 def launcher_lines(text: str, path: str) -> list[str]:
