@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from typing import Any
 
 import pytest
@@ -30,13 +29,18 @@ def test_phases_have_their_median_range_and_share() -> None:
 
 
 def test_the_overhead_is_of_rounds_that_belong_together() -> None:
+    def cost(clock: float) -> dict[str, float]:
+        return {"clock": clock, "cpu": clock / 2}
+
     rounds = [
-        {"ours": own, "verl": plain, "phases": {"open": 0.1}} for own, plain in ((2.2, 2.0), (11.0, 10.0), (3.0, 2.0))
+        {"ours": cost(own), "verl": cost(plain), "phases": {"open": 0.1}}
+        for own, plain in ((2.2, 2.0), (11.0, 10.0), (3.0, 2.0))
     ]
-    args = Namespace(groups=1, size=2, tokens=3)
-    rows = loop_table({"rounds": rounds, "prompt_tokens": {"ours": 10, "verl": 10}}, args)
-    assert "overhead: +10.0% (median over the rounds)" in rows
-    assert "| ours | 10 | 3.00 | 2.20 | 11.00 |" in rows
+    rows = loop_table({"tokens": 3, "rounds": rounds, "prompt_tokens": {"ours": 10, "verl": 10}}, 1, 2)
+    assert rows[0] == "3 rounds of 1 groups of 2 episodes of 3 sampled tokens"
+    assert "overhead: clock +10.0%, CPU +10.0% (medians over the rounds)" in rows
+    assert "CPU an episode more than Verl's: 250.0 ms" in rows
+    assert "| ours, with world and grading | 10 | 3.00 | 2.20 | 11.00 | 1.50 | 1.10 | 5.50 |" in rows
 
 
 class Words:
@@ -61,6 +65,7 @@ async def test_every_turn_has_the_same_length_whoever_asks() -> None:
             async def remote(**call: Any) -> None:
                 asked.append(call["sampling_params"])
 
-    client = FixedLength(EngineClient({"a": Handle()}), 7)
+    client = FixedLength(EngineClient({"a": Handle()}))
+    client.tokens = 7
     await client.generate(request_id="r", prompt_ids=[1], sampling_params={"max_tokens": 99, "top_k": 3}, priority=0)
     assert asked == [{"max_tokens": 7, "min_tokens": 7, "ignore_eos": True, "top_k": 3}]

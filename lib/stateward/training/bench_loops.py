@@ -12,11 +12,12 @@ import json
 import os
 import sys
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import ray
 
 from stateward.errors import SystemFault
@@ -43,11 +44,11 @@ class PlainOrder:
 
 
 class FixedLength(EngineClient):
-    """Every turn has exactly `tokens` tokens, whoever asks for it."""
+    """Every turn has exactly `tokens` tokens, whoever asks for it. Every process has its own copy."""
 
-    def __init__(self, client: EngineClient, tokens: int) -> None:
+    def __init__(self, client: EngineClient) -> None:
         super().__init__(client.servers)
-        self.tokens = tokens
+        self.tokens = 1
 
     async def generate(
         self, *, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any], **_: Any
@@ -68,9 +69,13 @@ class LoopHost(EpisodeHost):
         from stateward.training.manager import VerlWorker
 
         super().start(config, engines, *rest)
+        self.engines: FixedLength = engines
         self.plain = VerlWorker(config, engines, None, None)
         rollout = config.actor_rollout_ref.rollout
         self.sampling = {"temperature": rollout.temperature, "top_p": rollout.top_p, "top_k": rollout.top_k}
+
+    def set_length(self, tokens: int) -> None:
+        self.engines.tokens = tokens
 
     async def run_plain(self, order: PlainOrder) -> None:
         """As Verl's worker runs a prompt (verl 0.9.1, ``AgentLoopWorkerTQ._run_prompt``)."""
@@ -107,6 +112,28 @@ def _conversation(tokenizer: Any, tokens: int) -> tuple[list[dict[str, str]], in
     return messages(words), length(words)
 
 
+@dataclass(frozen=True)
+class _Cost:
+    """Seconds by the clock, and seconds of processor time of every process of the run."""
+
+    clock: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> _Cost:
+        starter = psutil.Process().parent()
+        assert starter is not None
+        cpu = 0.0
+        for process in starter.children(recursive=True):
+            with suppress(psutil.NoSuchProcess):
+                # Worlds that ended are in the times of whoever started them.
+                cpu += sum(process.cpu_times()[:4])
+        return cls(time.perf_counter(), cpu)
+
+    def less(self, earlier: _Cost) -> _Cost:
+        return _Cost(self.clock - earlier.clock, self.cpu - earlier.cpu)
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Rounds:
     """One round of either loop: all groups at once, until their episodes are in the transfer queue."""
@@ -116,34 +143,33 @@ class _Rounds:
     size: int
     tokens: int
 
-    def ours(self, number: int) -> tuple[float, list[GroupReport]]:
-        """Seconds and what came of the groups."""
+    def ours(self, number: int) -> tuple[_Cost, list[GroupReport]]:
+        """What it cost, and what came of the groups."""
         from stateward.training.manager import GroupOrder
 
         orders = [
             GroupOrder(key=f"o{number}g{i}", uid=uid, step=number, size=self.size, first_index=0)
             for i, uid in enumerate(self.uids)
         ]
-        started = time.perf_counter()
+        started = _Cost.now()
         for order in orders:
             self.manager.submit(order)
         reports = [self.manager.next_report() for _ in orders]
-        seconds = time.perf_counter() - started
+        cost = _Cost.now().less(started)
         odd = [s for r in reports for s in r.sessions if s.sampled_tokens != self.tokens]
         if odd:
             raise SystemFault("bug", f"an episode has not {self.tokens} sampled tokens: {odd[0]}")
         self._clear()
-        return seconds, reports
+        return cost, reports
 
-    def verls(self, number: int, conversations: list[list[dict[str, str]]]) -> float:
-        """Seconds."""
+    def verls(self, number: int, conversations: list[list[dict[str, str]]]) -> _Cost:
         hosts = self.manager.hosts
         orders = [PlainOrder(key=f"p{number}g{i}", size=self.size, messages=c) for i, c in enumerate(conversations)]
-        started = time.perf_counter()
+        started = _Cost.now()
         ray.get([hosts[i % len(hosts)].run_plain.remote(order) for i, order in enumerate(orders)])
-        seconds = time.perf_counter() - started
+        cost = _Cost.now().less(started)
         self._clear()
-        return seconds
+        return cost
 
     def _clear(self) -> None:
         """Empty the transfer queue, which must hold every episode of the round."""
@@ -157,27 +183,35 @@ class _Rounds:
 
 def measure(spec: dict[str, Any]) -> None:
     asked = json.loads(Path(os.environ[ASKED]).read_text())
-    tokens: int = asked["tokens"]
+    found = []
     with ExitStack() as stack:
         stack.enter_context(connected(spec))
         hosts = start_hosts(spec["agent_workers"], LoopHost)
-        trainer, manager = stack.enter_context(opened(spec, hosts, lambda client: FixedLength(client, tokens)))
-        rounds = _Rounds(manager=manager, uids=asked["uids"], size=asked["size"], tokens=tokens)
-        _, reports = rounds.ours(0)  # opens the worlds' snapshots
-        lengths = {report.uid: report.sessions[0].prompt_tokens for report in reports}
-        made = [_conversation(trainer.tokenizer, lengths[uid]) for uid in rounds.uids]
-        conversations = [messages for messages, _ in made]
-        rounds.verls(0, conversations)
-        rows = []
-        for number in range(1, asked["rounds"] + 1):
-            # Who goes first changes, so that a drift of the machine falls on both.
-            if number % 2:
-                (own, reports), plain = rounds.ours(number), rounds.verls(number, conversations)
-            else:
-                plain, (own, reports) = rounds.verls(number, conversations), rounds.ours(number)
-            rows.append({"ours": own, "verl": plain, "phases": _phases(reports)})
+        trainer, manager = stack.enter_context(opened(spec, hosts, FixedLength))
+        for tokens in asked["tokens"]:
+            ray.get([host.set_length.remote(tokens) for host in hosts])
+            rounds = _Rounds(manager=manager, uids=asked["uids"], size=asked["size"], tokens=tokens)
+            found.append({"tokens": tokens, **_compare(rounds, trainer.tokenizer, asked["rounds"])})
+    write_json(Path(asked["result"]), {"lengths": found})
+
+
+def _compare(rounds: _Rounds, tokenizer: Any, number: int) -> dict[str, Any]:
+    """`number` rounds of either loop, after one of each that is not counted."""
+    _, reports = rounds.ours(0)  # opens the worlds' snapshots
+    lengths = {report.uid: report.sessions[0].prompt_tokens for report in reports}
+    made = [_conversation(tokenizer, lengths[uid]) for uid in rounds.uids]
+    conversations = [messages for messages, _ in made]
+    rounds.verls(0, conversations)
+    rows = []
+    for i in range(1, number + 1):
+        # Who goes first changes, so that a drift of the machine falls on both.
+        if i % 2:
+            (own, reports), plain = rounds.ours(i), rounds.verls(i, conversations)
+        else:
+            plain, (own, reports) = rounds.verls(i, conversations), rounds.ours(i)
+        rows.append({"ours": asdict(own), "verl": asdict(plain), "phases": _phases(reports)})
     prompts = {"ours": sum(lengths.values()) / len(lengths), "verl": sum(n for _, n in made) / len(made)}
-    write_json(Path(asked["result"]), {"rounds": rows, "prompt_tokens": prompts})
+    return {"rounds": rows, "prompt_tokens": prompts}
 
 
 def _phases(reports: list[GroupReport]) -> dict[str, float]:
