@@ -73,8 +73,9 @@ def test_nothing_is_left_when_its_keeper_is_killed(tmp_path: Path) -> None:
         (keeper,) = (p for p in family if "stateward.training.ray_keeper" in p.cmdline())
         keeper.kill()
         assert driver(node, "print(ray.get(ray.remote(lambda: 7).remote()))").stdout == "7\n", "Ray itself lives on"
-    _, alive = psutil.wait_procs(family, timeout=60)
-    assert not alive
+    _, alive = psutil.wait_procs(family, timeout=5)
+    # They are init's children now, and not every container's init takes the dead away.
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
     assert not folder.exists()
     assert any((tmp_path / "logs").iterdir())
 
