@@ -1,8 +1,8 @@
 """The public data's tool servers run unchanged and forked: golden calls pass, doing nothing fails.
 
 STATEWARD_THINKINGBOX_DATA: a checkout of the data. STATEWARD_THINKINGBOX_PYTHON: a Python that has their requirements
-(fastmcp below 4, odata-query, sqlparse, python-dateutil, typesense), by default this one. Without STATEWARD_ALL_TASKS
-every 40th of the 507 tasks is played.
+(fastmcp below 4, odata-query, sqlparse, python-dateutil, typesense), by default this one. The 507 tasks take a
+minute on two cores.
 
 The knowledge base (`sources`) is left out of the worlds: the servers index it with an embedding model that the search
 engine downloads at the first use.
@@ -80,8 +80,6 @@ async def play(
 async def test_golden_calls_pass_and_doing_nothing_fails() -> None:
     tasks = [local(task) for task in load_tasks(Path(ROOT) / "dataset", Path(ROOT) / LIST, agent="think")]
     assert len(tasks) == 507
-    if not os.environ.get("STATEWARD_ALL_TASKS"):
-        tasks = tasks[::40]
     counts: Counter[str] = Counter()
     wrong: list[tuple[str, str]] = []
 
@@ -95,16 +93,18 @@ async def test_golden_calls_pass_and_doing_nothing_fails() -> None:
             right = state["result_db_hash"] == state["golden_db_hash"]
             if not right or (grade.fault_kind or grade.outcome) not in ("pass", "judge"):
                 wrong.append((task.uid, f"golden: {grade.fault_cause or grade.failure}"))
-            if (idle.fault_kind or idle.outcome) != "fail":
-                wrong.append((task.uid, f"nothing: {idle.fault_kind or idle.outcome}"))
             assert idle_state["golden_db_hash"] == state["golden_db_hash"]
+            # One task only asks: its golden calls change nothing, so doing nothing is right too.
+            asks = idle_state["result_db_hash"] == idle_state["golden_db_hash"]
+            if (idle.fault_kind or idle.outcome) != ("pass" if asks else "fail"):
+                wrong.append((task.uid, f"nothing: {idle.fault_kind or idle.outcome}"))
 
     async with Sandbox(LIMITS) as sandbox, Grader() as grader:
         left = iter(tasks)
         await asyncio.gather(*(worker(left) for _ in range(3)))
         assert set(sandbox.explain().values()) == {"forked"}
-    print(dict(counts))
     assert not wrong, wrong
+    assert counts == {"golden pass": 477, "golden judge": 30, "nothing fail": 506, "nothing pass": 1}
 
 
 async def test_a_task_whose_solution_is_in_its_check() -> None:
