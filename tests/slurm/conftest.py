@@ -85,7 +85,7 @@ def profile() -> ClusterProfile:
 def until() -> Callable[..., None]:
     """Wait for an event with a generous deadline."""
 
-    def wait(true: Callable[[], bool], seconds: float = 120.0) -> None:
+    def wait(true: Callable[[], bool], seconds: float = 240.0) -> None:
         deadline = time.monotonic() + seconds
         while not true():
             assert time.monotonic() < deadline, "not within its deadline"

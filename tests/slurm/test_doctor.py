@@ -11,7 +11,7 @@ import pytest
 from stateward.cluster import doctor
 from stateward.cluster.one_machine import OneMachineSlurm
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 PRACTICE = ROOT / "configs" / "cluster" / "practice.yaml"

@@ -21,7 +21,7 @@ from stateward.cluster.scheduler import queue, submit
 from stateward.errors import UserError
 from stateward.store.stage import write_json
 
-pytestmark = [pytest.mark.slurm, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]
 
