@@ -50,8 +50,8 @@ end_step() {
     scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$step"
 }
 trap end_step USR1 TERM
-# --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm does not tell
-# srun of a node that was lost and came back at once, and it would wait for ever.
+# --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm tells srun
+# nothing of a node that was lost and came back at once, and it would wait for ever.
 srun --het-group=0,1 --kill-on-bad-exit=1 --wait=60 --export=ALL \
     "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \
     --interface '' --scratch /tmp \
