@@ -2,12 +2,15 @@
 # environment.sh EXTRA LOCK: the Python environment of an image in /opt/stateward, from a lock. Both images are made by
 # these steps, inside the image (%post).
 #
-# Where the folder /cache is bound into the build, wheels and uv's cache are taken from it and the network is not asked.
+# What is bound into the build at /cache is used: uv with its cache and wheels, for the practice image, and certificates.
 set -euo pipefail
 extra=$1 lock=$2
 home=/opt/stateward
 source=$home/src
 export PYTHONNOUSERSITE=1 PYTHONDONTWRITEBYTECODE=1 UV_NO_CONFIG=1 UV_LINK_MODE=copy UV_NO_PYTHON_DOWNLOADS=1 UV_NO_PROGRESS=1
+
+# A site whose network has a certificate of its own: the build trusts whom the building machine trusts.
+[ ! -s /cache/ca.pem ] || export SSL_CERT_FILE=/cache/ca.pem
 
 say() { printf 'environment: %s\n' "$*" >&2; }
 

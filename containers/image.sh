@@ -18,5 +18,7 @@ trap 'rm -rf "$context"' EXIT
 (cd "$here" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md LICENSE lib jobs configs \
     containers sbatch) | tar -x -C "$context"
 cd "$context"
-"$apptainer" build --build-arg "COMMIT=$commit" --build-arg "VERSION=$version" --build-arg "INPUTS=$inputs" "$@" \
-    "$target" containers/apptainer.def
+certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+[ -r "$certificates" ] || certificates=
+"$apptainer" build ${certificates:+--bind "$certificates:/cache/ca.pem:ro"} --build-arg "COMMIT=$commit" \
+    --build-arg "VERSION=$version" --build-arg "INPUTS=$inputs" "$@" "$target" containers/apptainer.def

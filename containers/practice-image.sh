@@ -61,6 +61,9 @@ uv_cache=$("$python" -m uv cache dir)
 mkdir -p "$uv_cache"
 cp "$(dirname "$python")/uv" "$work/cache/uv"
 
+certificates=${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}
+[ -r "$certificates" ] || certificates=
+
 commit=$(git -C "$here" rev-parse --short=12 HEAD 2> /dev/null || echo unknown)
 [ -z "$(git -C "$here" status --porcelain -- lib jobs configs containers pyproject.toml 2> /dev/null)" ] || commit=$commit-changed
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$here/pyproject.toml")
@@ -74,6 +77,7 @@ cd "$work/context"
 # --notest: the last step of %post has just proved the same.
 /usr/bin/python3 containers/full_userns.py "$apptainer" --quiet build --notest --mksquashfs-args "-comp zstd -Xcompression-level 3" \
     --bind "$cache/wheels:/cache/wheels:ro" --bind "$uv_cache:/cache/uv-cache" --bind "$work/cache/uv:/cache/uv:ro" \
+    ${certificates:+--bind "$certificates:/cache/ca.pem:ro"} \
     --build-arg "COMMIT=$commit" --build-arg "VERSION=$version" --build-arg "INPUTS=$environment-$sources" \
     --build-arg "MIRROR=$mirror" "$work/practice.sif" containers/practice.def 2>&1 | { grep -vE '^(I: |INFO:|\+ )' || true; } >&2
 mv "$work/practice.sif" "$image"
