@@ -10,6 +10,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")/.." && pwd)
 cache=${STATEWARD_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/stateward}
 python=${PYTHON:-$here/.venv/bin/python}
+python=$(cd "$(dirname "$python")" && pwd)/$(basename "$python") # not resolved: it is its place that makes the environment
 cannot() { echo "practice image: $*" >&2; exit 3; }
 
 hash_of() { (cd "$here" && find "$@" -type f ! -path '*/__pycache__/*' ! -path '*.egg-info/*' -print0 | sort -z | xargs -0 sha256sum) | sha256sum | cut -c 1-16; }
@@ -45,7 +46,8 @@ trap 'exit 143' TERM INT
 # A build writes some 60,000 small files, and dpkg waits for the disk after each; in memory that is minutes less.
 export APPTAINER_TMPDIR=$work
 free=$(awk '/MemAvailable/ {print int($2 / 1048576)}' /proc/meminfo)
-if [ "$free" -ge 12 ] && [ "$(df --output=avail -BG /dev/shm 2> /dev/null | tail -n 1 | tr -dc 0-9)" -ge 10 ]; then
+# Not where device files or programs are forbidden, which debootstrap makes and runs.
+if [ "$free" -ge 12 ] && ! findmnt -no OPTIONS /dev/shm | grep -qE 'nodev|noexec' && [ "$(df --output=avail -BG /dev/shm 2> /dev/null | tail -n 1 | tr -dc 0-9)" -ge 10 ]; then
     memory=$(mktemp -d /dev/shm/stateward-build-XXXXXX)
     export APPTAINER_TMPDIR=$memory
 fi
@@ -75,7 +77,7 @@ mkdir "$work/context"
 (cd "$here" && tar -c --exclude=__pycache__ --exclude='*.egg-info' pyproject.toml README.md LICENSE lib jobs configs containers sbatch) | tar -x -C "$work/context"
 cd "$work/context"
 # --notest: the last step of %post has just proved the same.
-/usr/bin/python3 containers/full_userns.py "$apptainer" --quiet build --notest --mksquashfs-args "-comp zstd -Xcompression-level 3" \
+"$python" containers/full_userns.py "$apptainer" --quiet build --notest --mksquashfs-args "-comp zstd -Xcompression-level 3" \
     --bind "$cache/wheels:/cache/wheels:ro" --bind "$uv_cache:/cache/uv-cache" --bind "$work/cache/uv:/cache/uv:ro" \
     ${certificates:+--bind "$certificates:/cache/ca.pem:ro"} \
     --build-arg "COMMIT=$commit" --build-arg "VERSION=$version" --build-arg "INPUTS=$environment-$sources" \
