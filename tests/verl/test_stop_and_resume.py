@@ -4,7 +4,7 @@ One run is left alone until its last step, in which it stands still for its watc
 -9 of an episode process, of the trainer's worker, of the driver in a step, and of the driver while it saves; each time
 the same call goes on from the last verified checkpoint. Both must have the same losses and the same weights.
 
-`make chaos-training` does the same with kills of any process at any time (CHAOS_SEED, CHAOS_ROUNDS).
+The second test does the same with kills of any process at any time (CHAOS_SEED, CHAOS_ROUNDS).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stateward.training.figures import read_lines
 from stateward.training.merge import merge
 from stateward.training.run import train
 
-pytestmark = [pytest.mark.engines, pytest.mark.timeout(7200)]
+pytestmark = [pytest.mark.engines, pytest.mark.chaos, pytest.mark.timeout(7200)]
 
 HERE = Path(__file__).parent
 STEPS = 5
@@ -268,7 +268,6 @@ def victim(number: random.Random, processes: list[psutil.Process]) -> psutil.Pro
     return number.choice(kinds[number.choice(sorted(kinds))])
 
 
-@pytest.mark.chaos
 def test_killed_anywhere_at_any_time_it_is_the_same_training(model: Path, tmp_path: Path) -> None:
     seed, rounds, steps = int(os.environ.get("CHAOS_SEED", "1")), int(os.environ.get("CHAOS_ROUNDS", "6")), 8
     number = random.Random(seed)

@@ -20,6 +20,7 @@ from typing import Any
 from stateward.errors import UserError
 from stateward.training.figures import read_lines
 from stateward.training.paths import TrainPaths
+from stateward.training.plan import TrainPlan
 
 #: Phases of a step in their order; `step` is the whole.
 _PHASES = ("sample", "log_prob", "advantage", "update", "save", "synchronise")
@@ -33,9 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     phases = commands.add_parser("phases", help="seconds of a step by phase")
     phases.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     loop = commands.add_parser("loop", help="our episode loop against Verl's single-turn loop")
-    loop.add_argument("--config", default="configs/practice.yaml", metavar="FILE")
-    loop.add_argument("--groups", type=int, default=8, metavar="N", help="groups a round (default: 8)")
-    loop.add_argument("--size", type=int, default=8, metavar="N", help="episodes a group (default: 8)")
+    cpu = commands.add_parser("cpu", help="what both cost outside the engine")
+    for command in (loop, cpu):
+        command.add_argument("--config", default="configs/practice.yaml", metavar="FILE")
+        command.add_argument("--groups", type=int, default=8, metavar="N", help="groups a round (default: 8)")
+        command.add_argument("--size", type=int, default=8, metavar="N", help="episodes a group (default: 8)")
     loop.add_argument(
         "--tokens", type=int, nargs="+", default=[64, 512], metavar="N", help="sampled tokens an episode (64 and 512)"
     )
@@ -43,9 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.command == "phases":
         print("\n".join(phase_table(read_lines(TrainPaths.of(args.run_dir).metrics))))
-    else:
+    elif args.command == "loop":
         for found in measure_loops(args)["lengths"]:
             print("\n".join([*loop_table(found, args.groups, args.size), ""]))
+    else:
+        from stateward.training.bench_cpu import measure_cpu, table
+
+        plan, uids, folder = _prepared(args, tokens=64)
+        print("\n".join(table(measure_cpu(plan, uids, args.size, 64))))
+        shutil.rmtree(folder)
     return 0
 
 
@@ -71,20 +80,22 @@ def phase_table(lines: Sequence[dict[str, Any]]) -> list[str]:
     return [*rows, "", "an episode, median s: " + ", ".join(f"{name} {value:.3f}" for name, value in episode.items())]
 
 
-def measure_loops(args: argparse.Namespace) -> dict[str, Any]:
-    """Run both loops in a private Ray on the practice platform; what `bench_loops` wrote."""
+def _prepared(args: argparse.Namespace, tokens: int) -> tuple[TrainPlan, list[str], str]:
+    """A written plan whose episodes have one turn of at most `tokens` tokens, its tasks, and its folder.
+
+    The folder stays after a failure: its logs are named.
+    """
     from stateward.campaign.layout import model_path, selected_tasks
     from stateward.config import load_config
-    from stateward.training import bench_loops
-    from stateward.training.launch import drive, local_ray, write_plan
+    from stateward.training.launch import write_plan
     from stateward.training.plan import plan_training
 
-    folder = tempfile.mkdtemp(prefix="stateward-bench-")  # stays after a failure: its logs are named
+    folder = tempfile.mkdtemp(prefix="stateward-bench-")
     asked = [
         f"run_dir={folder}/run",
         f"train.groups_per_step={args.groups}",
         f"train.group_size={args.size}",
-        f"sampling.max_tokens_per_turn={max(args.tokens)}",
+        f"sampling.max_tokens_per_turn={tokens}",
         f"episode.concurrency={args.groups * args.size}",
         "episode.max_agent_turns=1",
     ]
@@ -94,18 +105,18 @@ def measure_loops(args: argparse.Namespace) -> dict[str, Any]:
         raise UserError(f"--groups {args.groups}", f"{config.tasks.train} has {len(pool)} tasks")
     plan = plan_training(config, config.run_dir, model_path(config))
     write_plan(plan, "bench", pool, start=1)
+    return plan, [task.uid for task in pool], folder
+
+
+def measure_loops(args: argparse.Namespace) -> dict[str, Any]:
+    """Run both loops in a private Ray on the practice platform; what `bench_loops` wrote."""
+    from stateward.training import bench_loops
+    from stateward.training.launch import drive, local_ray
+
+    plan, uids, folder = _prepared(args, tokens=max(args.tokens))
     order, result = Path(folder) / "asked.json", Path(folder) / "loops.json"
-    order.write_text(
-        json.dumps(
-            {
-                "uids": [task.uid for task in pool],
-                "size": args.size,
-                "tokens": args.tokens,
-                "rounds": args.rounds,
-                "result": str(result),
-            }
-        )
-    )
+    asked = {"uids": uids, "size": args.size, "tokens": args.tokens, "rounds": args.rounds, "result": str(result)}
+    order.write_text(json.dumps(asked))
     os.environ[bench_loops.ASKED] = str(order)
     with local_ray(plan) as node:
         drive(plan, node, module="stateward.training.bench_loops")
