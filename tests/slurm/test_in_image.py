@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stateward.campaign.by_hand import sized
 from stateward.campaign.layout import selected_tasks
 from stateward.campaign.mounts import mounts
 from stateward.cluster.arrays import submit_array
@@ -185,12 +186,12 @@ def test_the_nodes_are_looked_at_from_inside(
 def test_a_heterogeneous_training_job_in_the_image_ends_as_outside(
     broken_host: OneMachineSlurm, in_image: ClusterProfile, tmp_path: Path, until: Callable[..., None]
 ) -> None:
-    """Ray over four "nodes" and a real step of Verl on three of them; test_campaign runs the same one outside."""
+    """Ray over both components and a real step of Verl. Outside, test_campaign runs such a job: it ends with 0 too."""
     run_dir, model = tmp_path / "it's a run; here", tmp_path / "policy"
     shutil.copytree(ensure_policy(), model)
     overrides = [
         f"policy.model={json.dumps(str(model))}",
-        *("train.nodes=3", "train.steps=1", "train.groups_per_step=3"),
+        *("train.nodes=1", "train.gpus_per_node=1", "train.steps=1", "train.groups_per_step=2"),
     ]
     config_file = ROOT / "configs" / "practice.yaml"
     config = load_config(config_file, [*overrides, f"run_dir={json.dumps(str(run_dir))}"])
@@ -203,7 +204,7 @@ def test_a_heterogeneous_training_job_in_the_image_ends_as_outside(
     script, log = tmp_path / "job.sh", tmp_path / "job.log"
     script.write_text(
         training_job(
-            profile=in_image,
+            profile=sized(config, in_image),
             name="train",
             log=log,
             config=str(config_file),
@@ -217,9 +218,9 @@ def test_a_heterogeneous_training_job_in_the_image_ends_as_outside(
     status = ended(broken_host, job, until, seconds=1400)
     text = log.read_text()
     assert status == "0:0", text[-6000:]
-    for phase in ("4 nodes see the shared folder", "3 distinct devices, all-reduce 6", "driver ended with status 0"):
+    for phase in ("2 nodes see the shared folder", "1 distinct devices, all-reduce 1", "driver ended with status 0"):
         assert phase in text
     mark = json.loads((run_dir / "train" / "checkpoints" / "global_step_1" / "VERIFIED").read_text())
-    assert mark["world_size"] == 3
+    assert mark["world_size"] == 1
     assert (run_dir / "train" / "DONE").is_file()
     assert not list(Path(in_image.scratch).glob(f"sw-{job}-*"))
