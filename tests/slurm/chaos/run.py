@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,9 +123,9 @@ def _profile() -> str:
 
 
 def run_campaign(
-    number: int, kind: str, seed: int, rounds: int, cluster: OneMachineSlurm, folder: Path
+    number: int, kind: str, seed: int, rounds: int, cluster: OneMachineSlurm, folder: Path, before: Counter[str]
 ) -> dict[str, Any]:
-    """One campaign with up to `rounds` hits; its line of the tally."""
+    """One campaign with up to `rounds` hits; its line of the tally. `before`: how often each fault came so far."""
     site = Site(cluster, random.Random(f"{seed}-{number}"))
     campaign = Campaign(folder / f"c{number}", kind)
     began, calls, hits = time.monotonic(), 0, []
@@ -144,10 +145,7 @@ def run_campaign(
         if kind != "plain" and "practice-train" not in _running(cluster):
             next_hit = now + delay  # these are for the training job, so it alone is hit
         elif len(hits) < rounds and now >= next_hit and ours:
-            name = site.random.choice(sorted(FAULTS))
-            # There is always a controller to kill, while the others must be there at that moment.
-            often = name != "controller" or site.random.random() < 0.04
-            what = FAULTS[name](site) if often else None
+            name, what = _hit(site, before + Counter(hit["fault"] for hit in hits))
             if what is not None:
                 hits.append({"fault": name, "what": what, "at": round(now - began, 1)})
                 print(f"  [{now - began:6.1f} s] {name}: {what}", flush=True)
@@ -158,6 +156,15 @@ def run_campaign(
     row = {"campaign": number, "kind": kind, "seed": seed, "hits": hits, "calls": calls}
     row["requeues"] = _requeues(cluster)
     return {**row, "seconds": round(time.monotonic() - began), "problems": campaign.problems()}
+
+
+def _hit(site: Site, so_far: Counter[str]) -> tuple[str, str | None]:
+    """Apply a fault that finds something to hit just now, of those that came least often so far, by lot."""
+    for name in sorted(FAULTS, key=lambda name: (so_far[name], site.random.random())):
+        what = FAULTS[name](site)
+        if what is not None:
+            return name, what
+    return "", None
 
 
 def _requeues(cluster: OneMachineSlurm) -> int:
@@ -172,18 +179,25 @@ def _running(cluster: OneMachineSlurm) -> list[str]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The tally as Markdown."""
-    faults = Counter(hit["fault"] for row in rows for hit in row["hits"])
-    kinds = Counter(row["kind"] for row in rows)
-    lines = ["| what was killed | rounds |", "|---|---:|"]
-    lines += [f"| {name.replace('_', ' ')} | {faults[name]} |" for name in FAULTS]
-    lines.append(f"| **all** | **{sum(faults.values())}** |")
-    wrong = [problem for row in rows for problem in row["problems"]]
-    calls = sum(row["calls"] for row in rows)
-    lines += ["", f"{len(rows)} campaigns ({', '.join(f'{n} {kind}' for kind, n in kinds.items())}), seed"]
-    lines[-1] += f" {rows[0]['seed']}, {sum(row['seconds'] for row in rows)} s; the pipeline was called {calls} times;"
-    lines[-1] += f" trials lost or run twice, steps missed: {len(wrong)}."
-    return lines + wrong
+    """The tally as Markdown: rows of faults, columns of kinds."""
+    kinds = sorted({row["kind"] for row in rows})
+    hits = Counter((row["kind"], hit["fault"]) for row in rows for hit in row["hits"])
+
+    def line(title: str, value: Callable[[str], int]) -> str:
+        numbers = [value(kind) for kind in kinds]
+        return f"| {title} | {' | '.join(map(str, numbers))} | {sum(numbers)} |"
+
+    def total(of: Callable[[dict[str, Any]], int]) -> Callable[[str], int]:
+        return lambda kind: sum(of(row) for row in rows if row["kind"] == kind)
+
+    lines = [f"| what was hit | {' | '.join(kinds)} | all |", "|---" + "|---:" * (len(kinds) + 1) + "|"]
+    lines += [line(fault.replace("_", " "), lambda kind, fault=fault: hits[kind, fault]) for fault in FAULTS]  # type: ignore[misc]
+    lines.append(line("rounds", total(lambda row: len(row["hits"]))))
+    lines.append(line("campaigns", total(lambda row: 1)))
+    lines.append(line("calls of the pipeline", total(lambda row: row["calls"])))
+    lines.append(line("seconds", total(lambda row: row["seconds"])))
+    lines.append(line("trials lost, run twice or left void; steps missed", total(lambda row: len(row["problems"]))))
+    return lines + [problem for row in rows for problem in row["problems"]]
 
 
 def main() -> int:
@@ -216,9 +230,10 @@ def main() -> int:
         until = len(rows) + args.at_most if args.at_most else sys.maxsize
         while (left := args.rounds - sum(len(row["hits"]) for row in rows)) > 0 and len(rows) < until:
             kinds = args.kinds.split(",")
+            came = Counter(hit["fault"] for row in rows for hit in row["hits"])
             number, kind = len(rows), kinds[len(rows) % len(kinds)]
             print(f"campaign {number} ({kind}), {left} rounds left", flush=True)
-            row = run_campaign(number, kind, args.seed, min(left, ROUNDS_A_CAMPAIGN[kind]), cluster, folder)
+            row = run_campaign(number, kind, args.seed, min(left, ROUNDS_A_CAMPAIGN[kind]), cluster, folder, came)
             print(f"  ended after {row['seconds']} s, {row['calls']} calls: {row['problems'] or 'whole'}", flush=True)
             rows.append(row)
             with args.tally.open("a") as file:
