@@ -122,13 +122,15 @@ def _plain_ray() -> float:
         head = [*ray, "--head", "--include-dashboard=false", f"--temp-dir={folder}", f"--port={ports[0]}"]
         head += ["--node-ip-address=127.0.0.2", "--num-gpus=0", f"--ray-client-server-port={ports[10]}"]
         worker = [*ray, f"--address=127.0.0.2:{ports[0]}", "--node-ip-address=127.0.0.3", "--num-gpus=1"]
+        # The cluster's daemons are below this process too, as orphans that it adopted.
+        others = {child.pid for child in psutil.Process().children()}
         began = time.perf_counter()
         try:
             for command in (head, worker):
                 subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
             return time.perf_counter() - began
         finally:
-            stop_descendants()
+            stop_descendants(spare=others)
 
 
 def _training(folder: Path, profile: ClusterProfile, cluster: OneMachineSlurm) -> tuple[float, float]:
