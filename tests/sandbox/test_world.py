@@ -183,7 +183,7 @@ async def test_no_secret_of_ours_reaches_a_server(
 
 
 async def test_the_number_of_worlds_is_bounded(task: Make) -> None:
-    async with Sandbox(SandboxLimits(max_worlds=2, open_deadline_seconds=5)) as sandbox:
+    async with Sandbox(SandboxLimits(max_worlds=2, open_deadline_seconds=12)) as sandbox:
         first, _second = [await sandbox.open(task()) for _ in range(2)]
         third = asyncio.create_task(sandbox.open(task()))
         await asyncio.sleep(0.2)
