@@ -143,5 +143,9 @@ def test_the_same_stage_here_gives_the_same_trials(run_dir: Path) -> None:
 
 
 def _said(record: object) -> list[str]:
-    """What the policy wrote. Identifiers that worlds draw at random are not compared."""
-    return [json.dumps(m, sort_keys=True) for m in record.messages if m["role"] == "assistant"]  # type: ignore[attr-defined]
+    """What the policy wrote; the identifiers of calls are drawn anew each time."""
+    turns = [message for message in record.messages if message["role"] == "assistant"]  # type: ignore[attr-defined]
+    return [
+        json.dumps([turn["content"], [call["function"] for call in turn.get("tool_calls") or ()]], sort_keys=True)
+        for turn in turns
+    ]
