@@ -148,8 +148,8 @@ def preemption(site: Site) -> str | None:
 def controller(site: Site) -> str | None:
     """The controller is restarted and away for some seconds; jobs go on meanwhile.
 
-    Not by kill -9: what it had not saved, such as a launch of a second ago, is then done twice, so that Slurm drains the
-    node and holds the job ("launch failed requeued held") until an administrator comes.
+    Not by kill -9: what it had not saved, such as a launch of a second ago, is then done twice, so that Slurm drains
+    the node and holds the job ("launch failed requeued held") until an administrator comes.
     """
     if site.later:
         return None
