@@ -122,6 +122,8 @@ def _plain_ray() -> float:
         head = [*ray, "--head", "--include-dashboard=false", f"--temp-dir={folder}", f"--port={ports[0]}"]
         head += ["--node-ip-address=127.0.0.2", "--num-gpus=0", f"--ray-client-server-port={ports[10]}"]
         worker = [*ray, f"--address=127.0.0.2:{ports[0]}", "--node-ip-address=127.0.0.3", "--num-gpus=1"]
+        for command in (head, worker):
+            command += [f"--min-worker-port={ports[20]}", f"--max-worker-port={ports[-1]}"]
         # The cluster's daemons are below this process too, as orphans that it adopted.
         others = {child.pid for child in psutil.Process().children()}
         began = time.perf_counter()
