@@ -202,7 +202,7 @@ def test_two_trainings_and_a_foreign_ray_on_one_node_do_not_meet(
     (tmp_path / "home" / "jobs" / "train.py").write_text(
         DRIVER.replace("ray.get(typesense_from_a_worker.remote())", "0")
     )
-    profile.train.nodes = 1
+    profile.train.nodes, profile.max_restarts = 1, 0
     jobs = [start(tmp_path / "home", name=name) for name in ("first", "second")]
     finished = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT")
     until(lambda: all(state_of(on_cluster, job)["JobState"] in finished for job, _, _ in jobs), seconds=1200)
