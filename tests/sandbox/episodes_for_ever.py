@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import sys
 
 from stateward.sandbox import Sandbox
@@ -29,4 +30,6 @@ async def main(server: str, trace: str) -> None:
         busy.cancel()
 
 
+# A test that runs in the background of a shell inherits that interrupts are ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 asyncio.run(main(*sys.argv[1:]))
