@@ -19,7 +19,9 @@ observation that the model sees, and the episode goes on.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
+from typing import NoReturn
 
 #: Every kind of system fault, with what it means. The kinds appear in records, reports and `jobs/status.py`.
 FAULT_KINDS: dict[str, str] = {
@@ -80,6 +82,15 @@ class SystemFault(StatewardError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.kind, self.cause)
+
+
+def program(main: Callable[[], int]) -> NoReturn:
+    """Run a program of its own: ends with the status of `main`, or with 2 and the text of the user's mistake."""
+    try:
+        sys.exit(main())
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
 
 
 def nearest(wrong: str, valid: Iterable[str]) -> str:

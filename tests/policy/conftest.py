@@ -2,17 +2,19 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 
-def _load() -> ModuleType:
-    """`qwen_like`, which lies beside the tests of another area too; test folders are no packages."""
-    name = "stateward_tests_qwen_like"
+def _load(stem: str) -> ModuleType:
+    """A module that lies beside the tests, of another area too; test folders are no packages."""
+    name = f"stateward_tests_{stem}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "policy" / "qwen_like.py")
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{stem}.py"))
         assert spec
         assert spec.loader
         module = importlib.util.module_from_spec(spec)
@@ -23,4 +25,12 @@ def _load() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def qwen() -> ModuleType:
-    return _load()
+    return _load("qwen_like")
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Any]:
+    """See `faulty_endpoint.Endpoint`."""
+    made = _load("faulty_endpoint").Endpoint()
+    yield made
+    made.close()

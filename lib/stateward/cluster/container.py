@@ -12,13 +12,12 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from stateward.cluster.node import CACHES
 from stateward.cluster.profile import ClusterProfile, ContainerConfig
-from stateward.errors import UserError
+from stateward.errors import UserError, program
 
 #: Variables that go into the image: the allocation, the devices, what tunes communication, and switches of the engines.
 PASSED = (
@@ -175,8 +174,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    program(main)

@@ -10,7 +10,6 @@ the driver, the container runtime, the scratch folder. The exit status is 0 only
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from stateward.cluster.finding import Finding, bad, good, unknown
 from stateward.cluster.node_probe import probe_nodes
 from stateward.cluster.profile import ClusterProfile, Role, load_profile
 from stateward.cluster.scheduler import try_client
-from stateward.errors import UserError, nearest
+from stateward.errors import nearest, program
 
 ROLES = ("service", "train", "sample", "small")
 
@@ -207,8 +206,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    program(main)
