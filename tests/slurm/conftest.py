@@ -64,16 +64,27 @@ def log_in(cluster: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMach
     return cluster
 
 
+def emptied(cluster: OneMachineSlurm) -> None:
+    """No job of a test outlives it: the next one starts on an empty cluster, with no limit half used."""
+    deadline = time.monotonic() + 240
+    while queued := cluster.run("squeue", "--noheader", "--format=%A %t", check=True).stdout.split():
+        assert time.monotonic() < deadline, f"jobs that cannot be ended: {queued}"
+        cluster.run("scancel", "--user=root", check=True)
+        time.sleep(0.2)
+
+
 @pytest.fixture
-def on_cluster(slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:
+def on_cluster(slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneMachineSlurm]:
     """This process as a login node of the cluster."""
-    return log_in(slurm, monkeypatch)
+    yield log_in(slurm, monkeypatch)
+    emptied(slurm)
 
 
 @pytest.fixture
-def on_plain_cluster(without_accounting: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:
+def on_plain_cluster(without_accounting: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneMachineSlurm]:
     """This process as a login node of the cluster without accounting."""
-    return log_in(without_accounting, monkeypatch)
+    yield log_in(without_accounting, monkeypatch)
+    emptied(without_accounting)
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ import pytest
 
 from stateward.cluster import doctor
 from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.errors import UserError
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
 
@@ -119,5 +120,5 @@ def test_without_slurm_there_is_nothing_to_examine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(doctor.UserError, match="scontrol is not on PATH"):
+    with pytest.raises(UserError, match="scontrol is not on PATH"):
         doctor.main([str(PRACTICE)])

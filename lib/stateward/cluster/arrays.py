@@ -150,7 +150,9 @@ def submit_array(
         except FailedJobError as error:
             raise UserError(
                 f"sbatch refused the array {name!r}: {str(error).strip()}",
-                do="mend the profile's role `sample`; python -m stateward.cluster.doctor PROFILE checks all of it",
+                do="let your queued jobs end, or set max_array_tasks of the profile to what your limit allows"
+                if "SubmitJobLimit" in str(error)
+                else "mend the profile's role `sample`; python -m stateward.cluster.doctor PROFILE checks all of it",
             ) from error
         submitted.append(jobs_of_part[0].job_id.split("_")[0])
         # After every chunk, so that a call that fails half-way does not lose sight of what it submitted.
