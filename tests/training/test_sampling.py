@@ -38,8 +38,8 @@ class Engine:
         return answer
 
 
-def sampler(engine: Engine) -> VerlSampler:
-    return VerlSampler(generate=engine, sampling=SamplingConfig(), stop_ids=frozenset({9}), request_id="r")
+def sampler(engine: Any, **more: Any) -> VerlSampler:
+    return VerlSampler(generate=engine, sampling=SamplingConfig(), stop_ids=frozenset({9}), request_id="r", **more)
 
 
 async def test_a_turn() -> None:
@@ -83,6 +83,35 @@ async def test_a_partial_answer_is_a_fault(bad: Any) -> None:
     with pytest.raises(SystemFault) as caught:
         await sampler(Engine(bad)).sample([1], max_tokens=8, seed=0)
     assert caught.value.kind == "sampler"
+
+
+@pytest.mark.parametrize(("failures", "seconds"), [(0, 0.1), (1, 2.0)])
+async def test_an_engine_that_stalls_is_a_fault_within_the_deadline(failures: int, seconds: float) -> None:
+    ended = []
+
+    async def stalled(**_: Any) -> Any:
+        if len(ended) < failures:
+            ended.append("failed")
+            raise RuntimeError("gone")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append("cancelled")
+
+    with pytest.raises(SystemFault, match=f"no turn within {seconds:g} s") as caught:
+        await sampler(stalled, deadline_seconds=seconds).sample([1], max_tokens=8, seed=0)
+    assert caught.value.kind == "sampler"
+    assert ended == ["failed"] * failures + ["cancelled"]
+
+
+async def test_an_engines_own_time_out_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(seconds: float) -> None:
+        assert seconds > 0
+
+    monkeypatch.setattr(module.asyncio, "sleep", at_once)
+    assert (await sampler(Engine(TimeoutError(), output([4, 9]))).sample([1], max_tokens=8, seed=7)).ids == (4, 9)
+    with pytest.raises(SystemFault, match="the rollout engine: TimeoutError"):
+        await sampler(Engine(*[TimeoutError()] * 3)).sample([1], max_tokens=8, seed=7)
 
 
 async def test_cancelling_is_no_fault() -> None:

@@ -115,13 +115,18 @@ class Checkpoint:
         from stateward.episode import TokenPolicy
         from stateward.policy import open_policy
         from stateward.policy.preflight import check_server
+        from stateward.policy.samplers.http import Retry
         from stateward.policy.samplers.vllm import VllmSampler
 
         config = self.config
         opened = open_policy(self.path, config.policy)
         with serve(self.path, config.serve, max_model_len=self.max_model_len, log=log) as server:
             async with VllmSampler(
-                server.base_url, server.api_key, config.sampling, tokenizer=opened.tokenizer
+                server.base_url,
+                server.api_key,
+                config.sampling,
+                tokenizer=opened.tokenizer,
+                retry=Retry(deadline_seconds=config.episode.turn_seconds),
             ) as sampler:
                 await check_server(opened.renderer, opened.interpreter, sampler)
                 yield TokenPolicy(

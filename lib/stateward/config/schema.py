@@ -90,6 +90,7 @@ class EpisodeConfig:
     concurrency: int = 16  # episodes at a time in one process
     max_agent_turns: int = 60  # assistant turns; a task's own limit wins if smaller
     max_seconds: float = 3_600.0
+    turn_seconds: float = 900.0  # one turn of a checkpoint, attempts and waits included; an endpoint has its own
     user: EndpointConfig = field(default_factory=EndpointConfig)
     judge: EndpointConfig = field(default_factory=lambda: EndpointConfig(kind="none"))
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)

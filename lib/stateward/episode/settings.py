@@ -16,6 +16,7 @@ _OPERATIONAL = {
     "concurrency",
     "max_retries",
     "timeout_seconds",
+    "turn_seconds",
     "max_worlds",
     "idle_seconds",
     "api_key_env",

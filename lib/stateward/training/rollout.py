@@ -142,6 +142,7 @@ class EpisodeService:
             sampling=self.config.sampling,
             stop_ids=self.stop_ids,
             request_id=f"{trial.key}#{attempt}",
+            deadline_seconds=self.config.episode.turn_seconds,
         )
         policy = TokenPolicy(
             renderer=self.renderer,

@@ -34,6 +34,7 @@ class VerlSampler:
         stop_ids: tokens that end a turn; they tell a finished turn from a truncated one, which Verl reports alike.
         request_id: of the episode: its turns go to the engine that holds their prefix.
         retries: further attempts of one turn after a failure of the engine; the seed makes them the same attempt.
+        deadline_seconds: of one turn, over all attempts and waits: an engine that hangs says nothing.
 
     Attributes:
         versions: the weight versions (Verl's global steps) that turns were sampled with.
@@ -44,10 +45,15 @@ class VerlSampler:
     stop_ids: frozenset[int]
     request_id: str
     retries: int = 2
+    deadline_seconds: float = 900.0
     versions: set[int] = field(default_factory=set)
 
     async def sample(self, prompt_ids: list[int], *, max_tokens: int, seed: int) -> Sample:
-        """One turn; raises `SystemFault("sampler")` after the retries, and for a turn that the engine aborted."""
+        """One turn.
+
+        Raises:
+            SystemFault("sampler"): the engine failed in every attempt, gave no turn within the deadline, or aborted it.
+        """
         params = {
             "temperature": self.sampling.temperature,
             "top_k": self.sampling.top_k,
@@ -57,19 +63,28 @@ class VerlSampler:
             "max_tokens": max_tokens,
             "seed": seed,
         }
-        for attempt in range(self.retries + 1):
+        try:
+            async with asyncio.timeout(self.deadline_seconds):
+                output = await self._generated(prompt_ids, params)
+        except TimeoutError as error:
+            raise SystemFault(
+                "sampler", f"the rollout engine gave no turn within {self.deadline_seconds:g} s"
+            ) from error
+        return self._sample(output, len(prompt_ids), max_tokens)
+
+    async def _generated(self, prompt_ids: list[int], params: dict[str, Any]) -> Any:
+        """The engine's answer, asked for again with growing waits while it fails."""
+        attempt = 0
+        while True:
             try:
-                output = await self.generate(
+                return await self.generate(
                     request_id=self.request_id, prompt_ids=list(prompt_ids), sampling_params=dict(params)
                 )
-                break
-            except asyncio.CancelledError:
-                raise
             except Exception as error:
                 if attempt == self.retries:
                     raise SystemFault("sampler", f"the rollout engine: {type(error).__name__}: {error}") from error
-                await asyncio.sleep(0.5 * 2**attempt)
-        return self._sample(output, len(prompt_ids), max_tokens)
+            await asyncio.sleep(0.5 * 2**attempt)
+            attempt += 1
 
     def _sample(self, output: Any, prompt_tokens: int, max_tokens: int) -> Sample:
         ids, logprobs = list(output.token_ids), list(output.log_probs or ())
