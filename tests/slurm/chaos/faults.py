@@ -6,7 +6,7 @@ from __future__ import annotations
 import random
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import psutil
@@ -31,16 +31,29 @@ class Site:
 
 
 def job_processes(cluster: OneMachineSlurm) -> list[tuple[psutil.Process, dict[str, str]]]:
-    """Processes of this cluster's jobs with their environment; Slurm's own are not among them."""
-    found = []
+    """Processes of this cluster's jobs with their environment; Slurm's own are not among them.
+
+    Some of Ray's write their titles over the environment they were started with, so they count with their raylet's.
+    """
+    found: dict[psutil.Process, dict[str, str]] = {}
     for process in psutil.process_iter():
         try:
             env = process.environ()
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
         if env.get("SLURM_CONF") == cluster.env["SLURM_CONF"] and "SLURM_JOB_ID" in env:
-            found.append((process, env))
-    return found
+            found[process] = env
+    for process, env in [(p, env) for p, env in found.items() if _name(p) == "raylet"]:
+        for child in _children(process):
+            found.setdefault(child, env)
+    return list(found.items())
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
 
 
 def kill(process: psutil.Process) -> bool:
@@ -51,19 +64,24 @@ def kill(process: psutil.Process) -> bool:
     return True
 
 
-def _words(process: psutil.Process) -> str:
+def _argv(process: psutil.Process) -> list[str]:
     try:
-        return " ".join(process.cmdline())
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _name(process: psutil.Process) -> str:
+    try:
+        return str(process.name())
     except psutil.NoSuchProcess:
         return ""
 
 
 def array_task(site: Site) -> str | None:
     """kill -9 of the Python of an array task."""
-    tasks = [
-        (process, env) for process, env in job_processes(site.cluster) if "-m submitit.core._submit" in _words(process)
-    ]
-    tasks = [(process, env) for process, env in tasks if process.name().startswith("python")]
+    tasks = [(p, env) for p, env in job_processes(site.cluster) if "submitit.core._submit" in _argv(p)]
+    tasks = [(p, env) for p, env in tasks if _name(p).startswith("python")]  # srun names it too
     if not tasks:
         return None
     process, env = site.random.choice(tasks)
@@ -95,30 +113,54 @@ def _step_daemons(process: psutil.Process) -> list[psutil.Process]:
         return []
 
 
-def _training(site: Site) -> list[tuple[psutil.Process, dict[str, str]]]:
+def training_processes(site: Site) -> list[tuple[psutil.Process, dict[str, str]]]:
     return [(p, env) for p, env in job_processes(site.cluster) if env.get("SLURM_JOB_NAME", "").endswith("-train")]
 
 
+def driver(processes: Sequence[tuple[psutil.Process, dict[str, str]]]) -> psutil.Process | None:
+    """The process that trains: jobs/train.py itself, neither its preflight nor srun and rank 0 that name it too."""
+    found = [p for p, _ in processes if (words := _argv(p))[1:2] == ["jobs/train.py"] and "--preflight" not in words]
+    return min(found, key=lambda p: p.create_time(), default=None)
+
+
 def ray_head(site: Site) -> str | None:
-    """Ray's head, or rank 0 where the campaign has no Ray."""
-    processes = _training(site)
-    heads = [p for p, _ in processes if p.name() == "gcs_server"]
-    heads = heads or [p for p, env in processes if env.get("SLURM_PROCID") == "0" and "jobs/train.py" in _words(p)]
-    if not heads:
+    """Ray's head; the driver where the campaign has no Ray, or its Ray has no head yet."""
+    processes = training_processes(site)
+    heads = [p for p, _ in processes if _name(p) == "gcs_server"]
+    head = heads[0] if heads else driver(processes)
+    if head is None:
         return None
-    head = site.random.choice(heads)
-    name = head.name()
+    name = "gcs_server" if heads else "driver"
     return f"head ({name})" if kill(head) else None
 
 
 def worker(site: Site) -> str | None:
-    """One process of a worker node: a raylet, a Ray worker or the rank itself."""
-    own = [(p, env) for p, env in _training(site) if env.get("SLURM_PROCID", "0") not in ("0", "")]
-    if not own:
+    """One process of a worker node, its sort by lot: the rank itself, and with Ray a raylet, a process that works for
+    it, or one of the raylet's own helpers."""
+    sorts: dict[str, list[tuple[psutil.Process, dict[str, str]]]] = {}
+    for process, env in training_processes(site):
+        sort = _sort(process)
+        if sort and env.get("SLURM_PROCID", "0") != "0":
+            sorts.setdefault(sort, []).append((process, env))
+    if not sorts:
         return None
-    process, env = site.random.choice(own)
-    name = process.name()
-    return f"worker rank {env['SLURM_PROCID']} ({name})" if kill(process) else None
+    sort = site.random.choice(sorted(sorts))
+    process, env = site.random.choice(sorts[sort])
+    title = f" {_argv(process)[0]}" if sort == "Ray worker" and _argv(process) else ""
+    return f"worker rank {env['SLURM_PROCID']} ({sort}{title})" if kill(process) else None
+
+
+def _sort(process: psutil.Process) -> str:
+    words, name = _argv(process), _name(process)
+    if words[1:3] == ["-m", "stateward.cluster.ray_cluster"] or words[2:4] == ["-m", "stateward.cluster.ray_cluster"]:
+        return "rank"
+    if name == "raylet":
+        return "raylet"
+    if name.endswith("Agent") or any(word.endswith("/log_monitor.py") for word in words):
+        return "Ray agent"
+    if name.startswith("ray::"):
+        return "Ray worker"
+    return ""
 
 
 def _running(site: Site) -> list[list[str]]:

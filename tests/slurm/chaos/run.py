@@ -19,12 +19,13 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
 from faults import FAULTS, Site
+from moments import Aim, Stage
+from tally import table
 
 from stateward.campaign import by_hand, chain, pipeline
 from stateward.campaign.sampling import missing_trials, plan_evaluation, plan_probe
@@ -39,11 +40,12 @@ from stateward.store import read_records
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 #: Campaigns take turns: without Ray; with Ray over all four nodes; with real steps of Verl, FSDP and vLLM in that Ray.
-KINDS = ("plain", "ray", "verl", "plain", "plain")
-ROUNDS_A_CAMPAIGN = {"plain": 8, "ray": 4, "verl": 3}
-#: Seconds from one hit to the next; a real step takes minutes to come to.
-PAUSES = {"plain": (3.0, 9.0), "ray": (5.0, 60.0), "verl": (20.0, 90.0)}
-STEPS = {"plain": 8, "ray": 8, "verl": 2}
+#: 40 rounds are one turn.
+KINDS = ("plain", "ray", "plain", "verl", "ray", "plain")
+ROUNDS_A_CAMPAIGN = {"plain": 8, "ray": 6, "verl": 4}
+#: Where there is a Ray, its head and its workers are hit first, and then twice as often as each of the rest.
+RAY_FAULTS = ("ray_head", "worker")
+STEPS = {"plain": 8, "ray": 20, "verl": 3}
 MOST_CALLS = 40
 
 
@@ -125,12 +127,11 @@ def _profile() -> str:
 def run_campaign(
     number: int, kind: str, seed: int, rounds: int, cluster: OneMachineSlurm, folder: Path, before: Counter[str]
 ) -> dict[str, Any]:
-    """One campaign with up to `rounds` hits; its line of the tally. `before`: how often each fault came so far."""
+    """One campaign with up to `rounds` hits; its line of the tally. `before`: how often each fault came in its kind."""
     site = Site(cluster, random.Random(f"{seed}-{number}"))
     campaign = Campaign(folder / f"c{number}", kind)
-    began, calls, hits = time.monotonic(), 0, []
-    next_hit = began + site.random.uniform(2.0, 10.0)
-    delay = site.random.uniform(*PAUSES[kind])
+    stage, aim = Stage(site, campaign.run_dir / "train" / "metrics.jsonl"), Aim(kind, site.random)
+    began, calls, hits, loads = time.monotonic(), 0, [], [os.getloadavg()[0]]
     while not campaign.done:
         site.mend()
         queue = cluster.run("squeue", "-h", "-o", "%j")
@@ -142,29 +143,33 @@ def run_campaign(
                 raise SystemExit(f"campaign {number} did not end after {MOST_CALLS} calls: {folder}")
             campaign.call()
         now = time.monotonic()
-        if kind != "plain" and "practice-train" not in _running(cluster):
-            next_hit = now + delay  # these are for the training job, so it alone is hit
-        elif len(hits) < rounds and now >= next_hit and ours:
-            name, what = _hit(site, before + Counter(hit["fault"] for hit in hits), hits[-1]["fault"] if hits else "")
+        loads.append(os.getloadavg()[0])
+        if len(hits) < rounds and ours and aim.is_due(at := stage.now(), now):
+            so_far = before + Counter(hit["fault"] for hit in hits)
+            name, what = _hit(site, kind, so_far, hits[-1]["fault"] if hits else "")
             if what is not None:
-                hits.append({"fault": name, "what": what, "at": round(now - began, 1)})
-                print(f"  [{now - began:6.1f} s] {name}: {what}", flush=True)
-                delay = site.random.uniform(*PAUSES[kind])
-                next_hit = now + delay
+                hits.append({"fault": name, "what": what, "stage": at, "at": round(now - began, 1)})
+                print(f"  [{now - began:6.1f} s] {at or '-'}: {name}: {what}", flush=True)
+                aim = Aim(kind, site.random)
         time.sleep(0.25)
     site.mend(all_of_it=True)
     row = {"campaign": number, "kind": kind, "seed": seed, "hits": hits, "calls": calls}
-    row["requeues"] = _requeues(cluster)
+    row |= {"requeues": _requeues(cluster), "load": [round(min(loads), 1), round(max(loads), 1)]}
     return {**row, "seconds": round(time.monotonic() - began), "problems": campaign.problems()}
 
 
-def _hit(site: Site, so_far: Counter[str], last: str) -> tuple[str, str | None]:
+def _hit(site: Site, kind: str, so_far: Counter[str], last: str) -> tuple[str, str | None]:
     """Apply a fault that finds something to hit just now, of those that came least often so far, by lot.
 
     Never the last one again: a controller that is killed every ten seconds makes Slurm drain nodes and hold jobs until
     an administrator comes.
     """
-    for name in sorted(FAULTS.keys() - {last}, key=lambda name: (so_far[name], site.random.random())):
+
+    def turn(name: str) -> tuple[float, float]:
+        weight = 2 if kind != "plain" and name in RAY_FAULTS else 1
+        return (so_far[name] + 1) / weight, site.random.random()
+
+    for name in sorted(sorted(FAULTS.keys() - {last}), key=turn):
         what = FAULTS[name](site)
         if what is not None:
             return name, what
@@ -176,32 +181,6 @@ def _requeues(cluster: OneMachineSlurm) -> int:
     rows = cluster.run("sacct", "-X", "-n", "-D", "-P", "-o", "jobid,state,jobname").stdout.splitlines()
     again = ("REQUEUED", "NODE_FAIL", "PREEMPTED")
     return sum(any(state in row for state in again) for row in rows if "practice-" in row)
-
-
-def _running(cluster: OneMachineSlurm) -> list[str]:
-    return cluster.run("squeue", "-h", "-t", "RUNNING", "-o", "%j").stdout.split()
-
-
-def table(rows: list[dict[str, Any]]) -> list[str]:
-    """The tally as Markdown: rows of faults, columns of kinds."""
-    kinds = sorted({row["kind"] for row in rows})
-    hits = Counter((row["kind"], hit["fault"]) for row in rows for hit in row["hits"])
-
-    def line(title: str, value: Callable[[str], int]) -> str:
-        numbers = [value(kind) for kind in kinds]
-        return f"| {title} | {' | '.join(map(str, numbers))} | {sum(numbers)} |"
-
-    def total(of: Callable[[dict[str, Any]], int]) -> Callable[[str], int]:
-        return lambda kind: sum(of(row) for row in rows if row["kind"] == kind)
-
-    lines = [f"| what was hit | {' | '.join(kinds)} | all |", "|---" + "|---:" * (len(kinds) + 1) + "|"]
-    lines += [line(fault.replace("_", " "), lambda kind, fault=fault: hits[kind, fault]) for fault in FAULTS]  # type: ignore[misc]
-    lines.append(line("rounds", total(lambda row: len(row["hits"]))))
-    lines.append(line("campaigns", total(lambda row: 1)))
-    lines.append(line("calls of the pipeline", total(lambda row: row["calls"])))
-    lines.append(line("seconds", total(lambda row: row["seconds"])))
-    lines.append(line("trials lost, run twice or left void; steps missed", total(lambda row: len(row["problems"]))))
-    return lines + [problem for row in rows for problem in row["problems"]]
 
 
 def main() -> int:
@@ -234,8 +213,8 @@ def main() -> int:
         until = len(rows) + args.at_most if args.at_most else sys.maxsize
         while (left := args.rounds - sum(len(row["hits"]) for row in rows)) > 0 and len(rows) < until:
             kinds = args.kinds.split(",")
-            came = Counter(hit["fault"] for row in rows for hit in row["hits"])
             number, kind = len(rows), kinds[len(rows) % len(kinds)]
+            came = Counter(hit["fault"] for row in rows if row["kind"] == kind for hit in row["hits"])
             print(f"campaign {number} ({kind}), {left} rounds left", flush=True)
             row = run_campaign(number, kind, args.seed, min(left, ROUNDS_A_CAMPAIGN[kind]), cluster, folder, came)
             print(f"  ended after {row['seconds']} s, {row['calls']} calls: {row['problems'] or 'whole'}", flush=True)

@@ -1,6 +1,6 @@
 """In the place of jobs/train.py: steps with checkpoints and a log as real training leaves them, no model.
 
-Inside a Ray of the allocation every step is a task on each device, so that a lost node or head is felt.
+Inside a Ray of the allocation every step is a task on each device, so that a lost node, head or worker is felt.
 """
 
 from __future__ import annotations
@@ -34,11 +34,9 @@ def main() -> int:
     stage = Stage(args.run_dir, "train")
     stage.begin({"train": {"steps": config.train.steps}}, {"steps": config.train.steps})
     marks = [int(p.parent.name.rpartition("_")[2]) for p in stage.path.glob("checkpoints/global_step_*/VERIFIED")]
-    work = _ray_work() if "STATEWARD_RAY_ADDRESS" in os.environ else None
+    work = _ray_work() if "STATEWARD_RAY_ADDRESS" in os.environ else lambda: time.sleep(STEP_SECONDS)
     for step in range(max(marks, default=0) + 1, config.train.steps + 1):
-        if work is not None:
-            work()
-        time.sleep(STEP_SECONDS)  # the work of a step
+        work()
         write_json(stage.path / "checkpoints" / f"global_step_{step}" / "VERIFIED", {"step": step})
         with (stage.path / "metrics.jsonl").open("a") as log:
             log.write(json.dumps({"step": step, "time": time.time()}) + "\n")
@@ -54,6 +52,7 @@ def _ray_work():  # type: ignore[no-untyped-def]
 
     @ray.remote(num_gpus=1, max_retries=0)
     def one() -> int:
+        time.sleep(STEP_SECONDS)
         return 1
 
     def work() -> None:
