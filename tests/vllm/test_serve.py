@@ -24,10 +24,11 @@ from stateward.config import ServeConfig
 from stateward.errors import SystemFault, UserError
 
 STAND_IN = """
-import http.server, json, os, signal, subprocess, sys, time
+import http.server, json, os, signal, subprocess, sys, tempfile, time
 
 def main():
     mode = os.environ["STAND_IN"]
+    print("left behind: " + tempfile.mkdtemp(), flush=True)
     print("loading weights", flush=True)
     if mode == "dies":
         print("out of memory", flush=True)
@@ -130,6 +131,25 @@ def test_a_refusal_is_not_waited_out(start: Serve) -> None:
         pass
 
 
+def left_behind(log: Path) -> Path:
+    """What the stand-in made in its temporary folder and does not remove."""
+    (line,) = [line for line in log.read_text().splitlines() if line.startswith("left behind: ")]
+    found = Path(line.partition(": ")[2])
+    assert found.parent.name.startswith("sw-vllm-")
+    return found
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_nothing_of_it_is_left_in_the_temporary_folder(start: Serve, killed: bool) -> None:
+    with start("ready") as server:
+        left = left_behind(server.log)
+        assert left.is_dir()
+        assert len(f"{left.parent}/{'u' * 36}") <= 107, "vLLM's socket paths"
+        if killed:
+            os.kill(server.pid, signal.SIGKILL)
+    assert not left.parent.exists()
+
+
 def test_it_is_stopped_when_the_block_fails(start: Serve) -> None:
     pids = []
 
@@ -173,8 +193,13 @@ def test_a_server_ends_with_a_killed_parent(tmp_path: Path, start: Serve, model:
     with parent:
         assert parent.stdout
         server = psutil.Process(int(parent.stdout.readline()))
+        left = left_behind(tmp_path / "log")
         parent.send_signal(signal.SIGKILL)
     server.wait(timeout=30)
+    deadline = time.monotonic() + 30
+    while left.parent.exists():
+        assert time.monotonic() < deadline, "the sweeper removes it once the server is gone"
+        time.sleep(0.01)
 
 
 def test_the_port_is_held_until_the_server_has_it() -> None:

@@ -2,7 +2,8 @@
 
 Ready means that one completion came back while the process was alive: ``/health`` and ``/v1/models`` answer before the
 engine can. A process that dies ends the wait at once, with its last log lines. The port is held by a bound socket until
-the server listens on it (both set SO_REUSEPORT), so no other program of the node can take it in between.
+the server listens on it (both set SO_REUSEPORT), so no other program of the node can take it in between. Its temporary
+files lie in a folder of its own, which goes with it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from typing import Any
 
 import httpx
 
+from stateward.cluster.services.scratch import scratch_folder
 from stateward.cluster.services.vllm_metadata import is_cpu_build, metadata_environment
 from stateward.cluster.services.vllm_process import PARENT_PIPE
 from stateward.config import ServeConfig
@@ -70,7 +71,7 @@ def serve(
     key = secrets.token_urlsafe(32)
     started = time.monotonic()
     with (
-        tempfile.TemporaryDirectory(prefix="sw-vllm-") as scratch,
+        scratch_folder("sw-vllm-") as scratch,
         _held_port() as port,
         _parent_pipe() as pipe,
         log.open("ab") as output,
@@ -86,9 +87,9 @@ def serve(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            pass_fds=(pipe,),
+            pass_fds=(pipe, scratch.hold),
             start_new_session=True,
-            env={**_environment(Path(scratch), environment or {}), "VLLM_API_KEY": key, PARENT_PIPE: str(pipe)},
+            env={**_environment(scratch.folder, environment or {}), "VLLM_API_KEY": key, PARENT_PIPE: str(pipe)},
         )
         try:
             base_url = f"http://127.0.0.1:{port}/v1"
@@ -139,7 +140,8 @@ def serve_arguments(model: Path, config: ServeConfig, max_model_len: int, port: 
 
 
 def _environment(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The server's environment: this process's, then `given`; our choices only where neither has one."""
+    """The server's environment: this process's, then `given`; our choices only where neither has one. Temporary files
+    go to `scratch` in any case, vLLM's sockets among them."""
     out = {**os.environ, **given}
     chosen = {
         "HF_HUB_OFFLINE": "1",  # everything is read from the checkpoint directory
@@ -154,7 +156,7 @@ def _environment(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": "lo",
         }
-    return {**chosen, **out, **metadata_environment(scratch, out)}
+    return {**chosen, **out, **metadata_environment(scratch, out), "TMPDIR": str(scratch)}
 
 
 @contextlib.contextmanager
