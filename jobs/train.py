@@ -32,16 +32,21 @@ def main(argv: Sequence[str] | None) -> int:
         from stateward.training.layout import resolve_layout
 
         resolve_layout(config)
-        print("\n".join(check_endpoints(config.episode) or ["no endpoint is needed"]), flush=True)
+        found = check_endpoints(config.episode, simulator_seconds=config.simulator.startup_seconds)
+        print("\n".join(found or ["no endpoint is needed"]), flush=True)
         return DONE
     if args.submit:
         return _submit(args, config)
     if args.dry_run:
+        from stateward.campaign.layout import PRACTICE
+        from stateward.practice.policy import SHIPPED
         from stateward.training.plan import plan_training
 
-        print("\n".join(plan_training(config, config.run_dir, Path(config.policy.model)).lines()))
+        named = SHIPPED if config.policy.model == PRACTICE else Path(config.policy.model)
+        print("\n".join(plan_training(config, config.run_dir, named).lines()))
         return DONE
     from stateward.campaign.layout import RunDir, model_path, selected_tasks
+    from stateward.cluster.services.simulator import simulator_here
     from stateward.policy import policy_fingerprint
     from stateward.training.ray_local import ray_of_allocation
     from stateward.training.run import train
@@ -55,17 +60,21 @@ def main(argv: Sequence[str] | None) -> int:
         )
     pool = selected_tasks(config, str(pool_file))
     policy_id = policy_fingerprint(model, (config.policy.tool_parser, config.policy.reasoning_parser))
-    for run in seed_runs(config, args.seeds):
-        result = train(
-            run.config,
-            run.run_dir,
-            model=model,
-            policy_id=policy_id,
-            pool=pool,
-            evidence=pool_file.with_name("contamination.json"),
-            ray_node=ray_of_allocation(os.environ),
-        )
-        print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}", flush=True)
+    # In a job of its own component the model is there already.
+    with simulator_here(
+        config, beside=config.train.gpus_per_node, log=Path(config.run_dir) / "train" / "simulator.log"
+    ):
+        for run in seed_runs(config, args.seeds):
+            result = train(
+                run.config,
+                run.run_dir,
+                model=model,
+                policy_id=policy_id,
+                pool=pool,
+                evidence=pool_file.with_name("contamination.json"),
+                ray_node=ray_of_allocation(os.environ),
+            )
+            print(f"train: {result.steps} steps (from step {result.resumed_from}); {result.checkpoint}", flush=True)
     seeds = f" --seeds {args.seeds}" if args.seeds > 1 else ""
     print(f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir}{seeds}")
     return DONE

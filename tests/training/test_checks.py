@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from stateward.config import Config, load_config
 from stateward.errors import UserError
+from stateward.practice.policy import SHIPPED
 from stateward.tasks.task import Check, Task
 from stateward.training import checks
 from stateward.training.dataset import check_pool, read_tasks, write_dataset, write_tasks
 from stateward.training.layout import resolve_layout
-from stateward.training.memory import ModelSize, budgets, check_budgets, model_size
+from stateward.training.memory import ModelSize, amount, budgets, check_budgets, model_size
 from stateward.training.plan import plan_training
 
 ROOT = Path(__file__).parents[2]
@@ -164,8 +167,20 @@ def test_a_dry_run_counts_the_memory_where_the_weights_are(tmp_path: Path) -> No
     plan = plan_training(full(), tmp_path, checkpoint(tmp_path / "m"))
     text = "\n".join(plan.lines())
     assert "# device while updating: " in text
-    assert "GB  Adam, fp32 shard  (8 T / W)" in text
+    assert "MB  Adam, fp32 shard  (8 T / W)" in text
     assert "not counted" in "\n".join(plan_training(full(), tmp_path, tmp_path / "none").lines())
+
+
+def test_small_amounts_are_shown_in_megabytes() -> None:
+    sizes = [0, 4.04e6, 99.9e6, 100e6, 62.13e9]
+    assert [amount(size) for size in sizes] == ["0.0 GB", "4.0 MB", "99.9 MB", "0.1 GB", "62.1 GB"]
+
+
+def test_a_dry_run_of_the_practice_campaign_counts_the_shipped_policy() -> None:
+    command = [sys.executable, str(ROOT / "jobs" / "train.py"), "--config", str(ROOT / "configs" / "practice.yaml")]
+    printed = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True).stdout
+    weights = [line.split()[1:3] for line in printed.splitlines() if "weights, fp32 shard" in line]
+    assert weights == [[f"{4 * model_size(SHIPPED).parameters / 1e6:.1f}", "MB"]]
 
 
 def test_one_node_of_eighty_gigabytes_is_too_small_for_it_and_every_term_is_shown() -> None:

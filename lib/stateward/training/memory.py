@@ -17,6 +17,7 @@ from stateward.errors import UserError
 from stateward.training.layout import Layout
 
 GB = 1e9
+MB = 1e6
 #: CUDA context, communicators and fragments of one process (measured on H100 with NCCL 2.29: 2 to 3 GB).
 _CONTEXT = 3 * GB
 #: One episode's world beside its snapshot: pages that it wrote. An allowance; `sandbox` reports what is used.
@@ -58,8 +59,13 @@ class Budget:
 
     def lines(self) -> list[str]:
         there = f" of {self.available / GB:.0f} GB" if self.available else ""
-        head = f"{self.name}: {self.total / GB:.1f} GB{there}"
-        return [head, *(f"  {term.bytes / GB:8.1f} GB  {term.name}  ({term.formula})" for term in self.terms)]
+        head = f"{self.name}: {amount(self.total)}{there}"
+        return [head, *(f"  {amount(term.bytes):>11}  {term.name}  ({term.formula})" for term in self.terms)]
+
+
+def amount(size: float) -> str:
+    """`size` bytes to read: in GB, or in MB where that would be 0.0."""
+    return f"{size / GB:.1f} GB" if size == 0 or size >= GB / 10 else f"{size / MB:.1f} MB"
 
 
 def model_size(model: Path) -> ModelSize:
