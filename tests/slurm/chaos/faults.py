@@ -80,7 +80,7 @@ def _name(process: psutil.Process) -> str:
 
 def array_task(site: Site) -> str | None:
     """kill -9 of the Python of an array task."""
-    tasks = [(p, env) for p, env in job_processes(site.cluster) if "submitit.core._submit" in _argv(p)]
+    tasks = [(p, env) for p, env in job_processes(site.cluster) if "stateward.cluster.array_task" in _argv(p)]
     tasks = [(p, env) for p, env in tasks if _name(p).startswith("python")]  # srun names it too
     if not tasks:
         return None

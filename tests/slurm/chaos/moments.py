@@ -15,7 +15,7 @@ STAGES = ("", "boot", "start", "steps")
 AIMS = {
     "plain": {"": (3.0, 9.0)},
     "ray": {"boot": (0.0, 30.0), "steps": (0.0, 6.0)},
-    "verl": {"boot": (0.0, 30.0), "start": (0.0, 60.0), "steps": (0.0, 15.0)},
+    "verl": {"boot": (0.0, 30.0), "start": (0.0, 60.0), "steps": (0.0, 10.0)},
 }
 
 
