@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stateward.campaign.mounts import mounts
 from stateward.campaign.pipeline import JOBS
+from stateward.campaign.simulator import simulator_seconds, with_simulator
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import submit_text
@@ -35,6 +36,7 @@ def training_script(config_file: str, config: Config, profile: ClusterProfile, o
         run_dir=from_home(config.run_dir),
         overrides=overrides,
         binds=mounts(config, config_file) if profile.container.image else (),
+        simulator_seconds=simulator_seconds(config),
     )
 
 
@@ -69,9 +71,9 @@ def submit_from_home(script: str, profile: ClusterProfile) -> str:
 
 def sized(config: Config, profile: ClusterProfile) -> ClusterProfile:
     """The profile with as many GPU nodes and GPUs a node as the configuration trains on: a job that holds more would
-    waste them, and one with fewer would wait for ever."""
+    waste them, and one with fewer would wait for ever. So it is with the simulator's node."""
     train = replace(profile.train, nodes=config.train.nodes, gpus=config.train.gpus_per_node)
-    return replace(profile, train=train)
+    return with_simulator(config, replace(profile, train=train))
 
 
 def from_home(path: str) -> str:

@@ -7,9 +7,11 @@ accepts connections, or a list of models, is none.
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 
 from stateward.config import EndpointConfig, EpisodeConfig
+from stateward.config.simulator import read_address, simulated
 from stateward.policy.samplers.chat import ChatSampler
 from stateward.policy.samplers.http import Retry
 
@@ -17,15 +19,20 @@ from stateward.policy.samplers.http import Retry
 _RETRY = Retry(attempts=8, attempt_seconds=60.0, deadline_seconds=120.0)
 
 
-def check_endpoints(config: EpisodeConfig, retry: Retry = _RETRY) -> list[str]:
+def check_endpoints(config: EpisodeConfig, retry: Retry = _RETRY, *, simulator_seconds: float = 0.0) -> list[str]:
     """One line an endpoint that answered; none where users are scripted and nobody judges.
+
+    `simulator_seconds`: how long the simulator's server, which another node starts now, is waited for.
 
     Raises:
         SystemFault("user" or "judge"): it did not answer, or refused; the text has its address and words.
+        SystemFault("cluster"): the simulator's server did not start.
         UserError: the endpoint's configuration is not whole.
     """
     parties = {"user": config.user, "judge": config.judge}
-    asked = {party: endpoint for party, endpoint in parties.items() if endpoint.kind == "chat"}
+    asked = {party: endpoint for party, endpoint in parties.items() if endpoint.kind in ("chat", "simulator")}
+    if simulated(config):
+        read_address(os.environ, wait_seconds=simulator_seconds)
     return [asyncio.run(_ask(party, endpoint, retry)) for party, endpoint in asked.items()]
 
 
@@ -34,4 +41,4 @@ async def _ask(party: str, config: EndpointConfig, retry: Retry) -> str:
     async with ChatSampler(config, kind=party, retry=retry) as model:
         # A model that thinks first needs room for an answer; an empty one is an answer too.
         await model.chat([{"role": "user", "content": "Say ok."}], max_tokens=16, seed=0)
-    return f"{party}: {config.model} at {config.base_url} answered in {time.monotonic() - began:.1f} s"
+    return f"{party}: {model.name} at {model.base_url} answered in {time.monotonic() - began:.1f} s"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from stateward.campaign.layout import PRACTICE, dataset_path
 from stateward.config import Config
+from stateward.config.simulator import simulated, simulator_model
 
 #: The folder that holds jobs/.
 HOME = Path(__file__).parents[3]
@@ -23,6 +24,8 @@ def mounts(config: Config, config_file: str) -> list[Path]:
         wanted.append(ensure_policy())
     else:
         wanted.append(Path(config.policy.model))
+    if simulated(config.episode):
+        wanted.append(simulator_model(config.simulator))
     named = (config.tasks.train, config.tasks.benchmark, config.tasks.servers)
     wanted += [Path(name) for name in named if name and Path(name).exists()]
     whole = sorted({path.resolve() for path in wanted})

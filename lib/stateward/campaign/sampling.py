@@ -19,6 +19,7 @@ from stateward.campaign.layout import model_path, selected_tasks
 from stateward.campaign.prompts import check_prompts
 from stateward.campaign.provenance import worker_facts
 from stateward.campaign.sampled import Checkpoint, Endpoint, Sampled
+from stateward.cluster.services.simulator import simulator_here
 from stateward.config import Config, config_to_dict
 from stateward.config.load import config_from_dict
 from stateward.episode import Tally, tasks_fingerprint
@@ -179,13 +180,14 @@ def run_shard(spec_file: str) -> dict[str, Any]:
     wanted = set(spec["uids"])
     listed = config.tasks.train if spec["stage"] == PROBE else config.tasks.benchmark
     tasks = [task for task in selected_tasks(config, listed) if task.uid in wanted]
-    for line in check_endpoints(config.episode):  # before a model is loaded
-        print(line, flush=True)
-    if isinstance(sampled, Checkpoint):  # an endpoint counts in tokens of its own
-        longest = check_prompts(config, sampled, tasks, trainable=spec["stage"] == PROBE)
-        print(f"the longest of {len(tasks)} prompts has {longest} tokens", flush=True)
-    with stage.record_worker(shard=spec["shard"], **worker_facts(sampled.devices)):
-        tally = asyncio.run(_run_shard(config, stage, sampled, spec, tasks))
+    with simulator_here(config, beside=sampled.devices, log=stage.path / "logs" / f"simulator-{spec['shard']:04d}.log"):
+        for line in check_endpoints(config.episode):  # before a model is loaded
+            print(line, flush=True)
+        if isinstance(sampled, Checkpoint):  # an endpoint counts in tokens of its own
+            longest = check_prompts(config, sampled, tasks, trainable=spec["stage"] == PROBE)
+            print(f"the longest of {len(tasks)} prompts has {longest} tokens", flush=True)
+        with stage.record_worker(shard=spec["shard"], **worker_facts(sampled.devices)):
+            tally = asyncio.run(_run_shard(config, stage, sampled, spec, tasks))
     return {**vars(tally), "void": tally.void}
 
 

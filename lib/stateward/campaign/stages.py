@@ -8,6 +8,7 @@ from typing import Any
 from stateward.campaign.cli import DONE, INCOMPLETE, cluster_profile
 from stateward.campaign.mounts import mounts
 from stateward.campaign.sampling import SamplingPlan, missing_trials, owing, run_shard, write_shards
+from stateward.campaign.simulator import require_sample_room
 from stateward.errors import UserError
 from stateward.store.stage import changed_inputs
 
@@ -86,6 +87,7 @@ def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
     from stateward.cluster.arrays import submit_array
 
     profile = cluster_profile(args)
+    require_sample_room(plan.config, plan.sampled.devices, profile)
     paths = owing(write_shards(plan, args.shards), missing_trials(plan)[1])
     if not paths:
         return finish(plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import Any
 from stateward.cluster.container import RUN_DIR, launcher, launcher_lines, service_binds
 from stateward.cluster.directives import role_directives, sbatch_lines
 from stateward.cluster.profile import ClusterProfile, Role
+from stateward.cluster.rendezvous import RENDEZVOUS
+from stateward.config.simulator import SIMULATOR
 
 
 def plain_job(
@@ -45,8 +48,12 @@ def training_job(
     overrides: Sequence[str] = (),
     dependency: str = "",
     binds: Sequence[Path] = (),
+    simulator_seconds: float = 0.0,
 ) -> str:
     """The heterogeneous training job: component 0 is the service node (Ray head, driver), component 1 the GPU nodes.
+
+    Where the profile has the role, component 2 is the node of the simulator's model: a step of its own, since the
+    other step's ranks are Ray's, and a model that loads for longer than Ray has no part in its start.
 
     Every directive stands in every component: what a component leaves out is not inherited, and a component without a
     partition pends in the default one for ever. One srun over both components is one step: rank 0 is the service node
@@ -57,6 +64,7 @@ def training_job(
         config, run_dir, python: defaults of the variables of the same names, which sbatch's environment overrides.
         overrides: of the configuration; the script's own arguments come after them.
         binds: folders that it needs besides the run directory, mounted where the profile has an image.
+        simulator_seconds: that the simulator's model may take to load; the job has as much longer to be ready.
     """
     own = _own(name, log, dependency)
     own |= {"signal": f"B:USR1@{profile.signal_seconds}", "requeue": True, "open-mode": "append"}
@@ -74,6 +82,7 @@ def training_job(
         "#SBATCH hetjob",
         "# Component 1: the GPU nodes.",
         *sbatch_lines(own | workers),
+        *_simulator_component(profile, own),
         "",
         "set -uo pipefail",
         "export STATEWARD_JOB_BEGAN=$(date +%s.%N)",
@@ -95,12 +104,13 @@ def training_job(
         '    scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$step"',
         "}",
         "trap end_step USR1 TERM",
+        *_simulator_step(profile, scratch, fixed),
         "# --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm tells srun",
         "# nothing of a node that was lost and came back at once, and it would wait for ever.",
         "srun --het-group=0,1 --kill-on-bad-exit=1 --wait=60 --export=ALL \\",
         '    "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \\',
         f"    --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(scratch)} \\",
-        f"    --deadline {profile.ready_seconds} --preflight{_typesense(profile)} -- \\",
+        f"    --deadline {profile.ready_seconds + math.ceil(simulator_seconds)} --preflight{_typesense(profile)} -- \\",
         f'    "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR"{fixed} "$@" &',
         "step=$!",
         "while :; do",
@@ -109,6 +119,7 @@ def training_job(
         "    # wait also returns when a signal came; the step is over only when it is gone.",
         '    kill -0 "$step" 2>/dev/null || break',
         "done",
+        *_simulator_end(profile),
         "# A start that lost a node or a process is worth another; one that would only repeat itself is not.",
         'if [ "$again" = no ] && [ "$status" != 0 ]; then',
         '    "$PYTHON" -m stateward.cluster.retry --shared "$RUN_DIR/train" --status "$status" \\',
@@ -130,6 +141,43 @@ def training_job(
         'exit "$status"',
     ]
     return "\n".join(line for i, line in enumerate(lines) if line or lines[i - 1]) + "\n"
+
+
+def _simulator_component(profile: ClusterProfile, own: dict[str, Any]) -> list[str]:
+    if profile.simulator is None:
+        return []
+    lines = sbatch_lines(own | role_directives(profile, profile.simulator))
+    return ["#SBATCH hetjob", "# Component 2: the node that serves the simulated user's and the judge's model.", *lines]
+
+
+def _simulator_step(profile: ClusterProfile, scratch: str, fixed: str) -> list[str]:
+    if profile.simulator is None:
+        return []
+    return [
+        "# The simulator's model is a step of its own. It leaves address and key in a file of this start, mode 0600,",
+        "# for which the preflight of the other step waits. If it is lost, that step ends too.",
+        f'export {SIMULATOR}="$(readlink -m "$RUN_DIR")/train/{RENDEZVOUS}'
+        '/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"',
+        "(",
+        "    srun --het-group=2 --kill-on-bad-exit=1 --export=ALL \\",
+        f'        "$PYTHON" -m stateward.cluster.simulator_node --config "$CONFIG" --rank {1 + profile.train.nodes} \\',
+        f"        --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(scratch)} --{fixed} \\",
+        '        "$@" ||',
+        '        { said=$?; scancel --signal=TERM "$SLURM_JOB_ID"; exit "$said"; }',
+        ") &",
+        "simulator=$!",
+    ]
+
+
+def _simulator_end(profile: ClusterProfile) -> list[str]:
+    if profile.simulator is None:
+        return []
+    return [
+        "# What is left is the simulator; it may be ending already. A mistake in what it was asked is the job's.",
+        'scancel --signal=TERM "$SLURM_JOB_ID" || true',
+        'wait "$simulator"',
+        "[ $? != 2 ] || status=2",
+    ]
 
 
 def _typesense(profile: ClusterProfile) -> str:

@@ -46,7 +46,8 @@ class ClusterProfile:
     """One cluster.
 
     Roles: `service` (Ray head, driver, Typesense), `train` (Ray workers), `sample` (probe and evaluation arrays, one
-    vLLM replica an array task), `small` (merge, report). How many nodes and GPUs `train` really gets, the campaign's
+    vLLM replica an array task), `small` (merge, report), and, where endpoints have `kind: simulator`, `simulator` (one
+    node that serves their model to a training job). How many nodes and GPUs `train` really gets, the campaign's
     configuration says; here they are what sbatch/ and the doctor take.
     """
 
@@ -58,6 +59,7 @@ class ClusterProfile:
     train: Role = field(default_factory=Role)
     sample: Role = field(default_factory=Role)
     small: Role = field(default_factory=Role)
+    simulator: Role | None = None
     max_array_tasks: int = 0  # sites cap jobs per user; 0: no cap of ours
     array_concurrency: int = 0  # array tasks at a time over all chunks; 0: as many as there are
     signal_seconds: int = 300  # USR1 reaches the batch script this long before the time limit, and up to 60 s earlier
@@ -71,6 +73,11 @@ class ClusterProfile:
     typesense: str = ""  # its server's binary: one for a training job, on the service node, and one an array task
     scratch: str = "/tmp"  # node-local, private below a folder per job
     container: ContainerConfig = field(default_factory=ContainerConfig)
+
+    def roles(self) -> dict[str, Role]:
+        """Every role that this cluster has, by name."""
+        found = {name: getattr(self, name) for name in ("service", "train", "sample", "small", "simulator")}
+        return {name: role for name, role in found.items() if role is not None}
 
 
 def load_profile(path: Path | str) -> ClusterProfile:
@@ -103,8 +110,8 @@ def load_profile(path: Path | str) -> ClusterProfile:
         raise UserError(f"{path}: no value for {', '.join(missing)}", "these have no default", "add them to the file")
     profile = cast(ClusterProfile, OmegaConf.to_object(merged))
     check_scratch(profile.scratch)
-    for name in ("service", "train", "sample", "small"):
-        check_directives(getattr(profile, name).extra, where=f"{path}: {name}.extra")
+    for name, role in profile.roles().items():
+        check_directives(role.extra, where=f"{path}: {name}.extra")
     if profile.gpu_request not in ("gres", "gpus-per-node"):
         raise UserError(
             f"{path}: gpu_request={profile.gpu_request!r}", do=nearest(profile.gpu_request, ["gres", "gpus-per-node"])

@@ -19,6 +19,8 @@ from stateward.errors import SystemFault
 from stateward.store.stage import write_json
 
 _POLL_SECONDS = 0.2
+#: Folder of all starts, below the run's shared folder.
+RENDEZVOUS = "rendezvous"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +141,7 @@ def start_folder(shared: Path, env: Mapping[str, str]) -> Path:
     The leader's id of a heterogeneous job is the same on every component.
     """
     job = env.get("SLURM_HET_JOB_ID") or env["SLURM_JOB_ID"]
-    return shared / "rendezvous" / f"{job}-{env.get('SLURM_RESTART_COUNT', '0')}"
+    return shared / RENDEZVOUS / f"{job}-{env.get('SLURM_RESTART_COUNT', '0')}"
 
 
 def check_reports(reports: list[NodeReport], canary: str) -> list[str]:

@@ -38,10 +38,9 @@ class SamplingConfig:
 
 
 @dataclass(kw_only=True)
-class ServeConfig:
-    """One vLLM replica. `extra` is passed on as further `vllm serve` flags (name without dashes → value)."""
+class EngineConfig:
+    """One vLLM server. `extra` is passed on as further `vllm serve` flags (name without dashes → value)."""
 
-    replicas: int = 8  # of a sampling stage on a cluster, one an array task; --shards wins
     tensor_parallel: int = 8
     dtype: str = "bfloat16"
     gpu_memory_utilization: float = 0.85
@@ -54,10 +53,26 @@ class ServeConfig:
 
 
 @dataclass(kw_only=True)
+class ServeConfig(EngineConfig):
+    """The policy's vLLM replicas."""
+
+    replicas: int = 8  # of a sampling stage on a cluster, one an array task; --shards wins
+
+
+@dataclass(kw_only=True)
+class SimulatorConfig(EngineConfig):
+    """The model behind endpoints of `kind: simulator`: our vLLM beside the stage, for clusters without internet."""
+
+    model: str = ""  # checkpoint directory in Hugging Face format
+    max_model_len: int = 32_768  # tokens, conversation and answer
+    max_num_seqs: int = 64  # its answers are short, and every episode asks
+
+
+@dataclass(kw_only=True)
 class EndpointConfig:
     """A chat endpoint. The API key is read from the environment variable named here, never from a file of ours."""
 
-    kind: str = "scripted"  # scripted | chat | none
+    kind: str = "scripted"  # scripted | chat | simulator (the model of the section `simulator`, which we serve) | none
     base_url: str = ""
     model: str = ""
     api_key_env: str = ""
@@ -223,6 +238,7 @@ class Config:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     serve: ServeConfig = field(default_factory=ServeConfig)
+    simulator: SimulatorConfig = field(default_factory=SimulatorConfig)
     episode: EpisodeConfig = field(default_factory=EpisodeConfig)
     probe: ProbeConfig = field(default_factory=ProbeConfig)
     curate: CurateConfig = field(default_factory=CurateConfig)

@@ -75,10 +75,10 @@ async def _user(stack: AsyncExitStack, config: EndpointConfig) -> User | None:
 async def _chat_model(stack: AsyncExitStack, config: EndpointConfig, party: str) -> ChatModel | None:
     if config.kind == "none":
         return None
-    if config.kind != "chat":
+    if config.kind not in ("chat", "simulator"):
         raise UserError(
             f"episode.{party}.kind={config.kind!r} is not known here",
-            do=nearest(config.kind, ["chat", "none"] + (["scripted"] if party == "user" else [])),
+            do=nearest(config.kind, ["chat", "none", "simulator"] + (["scripted"] if party == "user" else [])),
         )
     sampler: ChatSampler = await stack.enter_async_context(ChatSampler(config, kind=party))
     return sampler

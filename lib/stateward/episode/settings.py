@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from stateward.config import Config, config_to_dict
+from stateward.config.simulator import simulated, simulator_model
 from stateward.outcome import fingerprint
+from stateward.policy import policy_fingerprint
 from stateward.tasks.task import Task
 
 #: Parts of a settings dict that hold numbers of ours with no influence on an outcome that is not void.
@@ -30,6 +32,7 @@ def settings_of(config: Config, *, max_model_len: int) -> dict[str, Any]:
     The tasks are not in it: they are an input of the stage (`tasks_fingerprint`), so that a longer list keeps the
     trials that were run while an edited task is noticed.
     """
+    simulator = {"simulator": _simulator(config)} if simulated(config.episode) else {}
     return {
         "sampling": config_to_dict(config.sampling),
         "max_model_len": max_model_len,
@@ -37,6 +40,16 @@ def settings_of(config: Config, *, max_model_len: int) -> dict[str, Any]:
         "reasoning_parser": config.policy.reasoning_parser,
         "agent": config.tasks.agent,
         "episode": _without_operational(config_to_dict(config.episode)),
+        **simulator,
+    }
+
+
+def _simulator(config: Config) -> dict[str, Any]:
+    """The model that plays the user or judges, by its content, and how it is served."""
+    settings = config_to_dict(config.simulator)
+    names = ("max_model_len", "dtype", "tensor_parallel", "extra")
+    return {"model": policy_fingerprint(simulator_model(config.simulator), ())} | {
+        name: settings[name] for name in names
     }
 
 

@@ -1,4 +1,4 @@
-"""One vLLM replica on this node: started on a free loopback port, proved by a real completion, always stopped.
+"""One vLLM server on this node: started on a port of its own, proved by a real completion, always stopped.
 
 Ready means that one completion came back while the process was alive: ``/health`` and ``/v1/models`` answer before the
 engine can. A process that dies ends the wait at once, with its last log lines. The port is held by a bound socket until
@@ -26,18 +26,19 @@ import httpx
 from stateward.cluster.services.scratch import scratch_folder
 from stateward.cluster.services.vllm_metadata import is_cpu_build, metadata_environment
 from stateward.cluster.services.vllm_process import PARENT_PIPE
-from stateward.config import ServeConfig
+from stateward.config import EngineConfig
 from stateward.errors import SystemFault, UserError
 
 MODEL_NAME = "policy"  # what clients call the model; a path would tell them where it lies
-_LOG_LINES = 25
+_LOOPBACK = "127.0.0.1"
+_LOG_LINES, _LOG_BYTES = 25, 100_000
 _STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class VllmServer:
-    """A server that has answered. `base_url` ends in ``/v1``; `api_key` is random and known to this process alone."""
+    """A server that has answered. `base_url` ends in ``/v1``; `api_key` is random and of this server alone."""
 
     base_url: str
     api_key: str = field(repr=False)
@@ -48,13 +49,23 @@ class VllmServer:
 
 @contextlib.contextmanager
 def serve(
-    model: Path, config: ServeConfig, *, max_model_len: int, log: Path, environment: Mapping[str, str] | None = None
+    model: Path,
+    config: EngineConfig,
+    *,
+    max_model_len: int,
+    log: Path,
+    name: str = MODEL_NAME,
+    address: str = _LOOPBACK,
+    port: int = 0,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[VllmServer]:
     """Serve `model` for the length of the block.
 
     Args:
         max_model_len: tokens of prompt and response together.
         log: file that gets the server's output, appended.
+        name: what clients call the model.
+        address, port: where it listens; the port is any free one if 0.
         environment: variables for the server, added to this process's own.
 
     Raises:
@@ -65,14 +76,14 @@ def serve(
         raise UserError(
             f"{model} is not a checkpoint directory",
             "it holds no config.json",
-            "set policy.model to a directory in Hugging Face format",
+            "name a directory in Hugging Face format",
         )
     log.parent.mkdir(parents=True, exist_ok=True)
     key = secrets.token_urlsafe(32)
     started = time.monotonic()
     with (
         scratch_folder("sw-vllm-") as scratch,
-        _held_port() as port,
+        _held_port(address, port) as port,
         _parent_pipe() as pipe,
         log.open("ab") as output,
     ):
@@ -82,7 +93,7 @@ def serve(
                 sys.executable,
                 "-m",
                 "stateward.cluster.services.vllm_process",
-                *serve_arguments(model, config, max_model_len, port),
+                *serve_arguments(model, config, max_model_len, port, name=name, host=address),
             ],
             stdin=subprocess.DEVNULL,
             stdout=output,
@@ -92,7 +103,7 @@ def serve(
             env={**_environment(scratch.folder, environment or {}), "VLLM_API_KEY": key, PARENT_PIPE: str(pipe)},
         )
         try:
-            base_url = f"http://127.0.0.1:{port}/v1"
+            base_url = f"http://{address}:{port}/v1"
             _wait_until_ready(process, base_url, key, config.startup_seconds, log, offset)
             yield VllmServer(
                 base_url=base_url,
@@ -105,12 +116,14 @@ def serve(
             _stop(process)
 
 
-def serve_arguments(model: Path, config: ServeConfig, max_model_len: int, port: int) -> list[str]:
+def serve_arguments(
+    model: Path, config: EngineConfig, max_model_len: int, port: int, *, name: str = MODEL_NAME, host: str = _LOOPBACK
+) -> list[str]:
     """The arguments of ``vllm serve`` (0.27 and 0.32). The key is not among them: other users can read them."""
     flags: dict[str, Any] = {
-        "host": "127.0.0.1",
+        "host": host,
         "port": port,
-        "served-model-name": MODEL_NAME,
+        "served-model-name": name,
         "max-model-len": max_model_len,
         "dtype": config.dtype,
         "tensor-parallel-size": config.tensor_parallel,
@@ -129,13 +142,13 @@ def serve_arguments(model: Path, config: ServeConfig, max_model_len: int, port: 
         flags["enable-chunked-prefill"] = False
     flags |= config.extra
     out = ["serve", str(model)]
-    for name, value in flags.items():
+    for flag, value in flags.items():
         if value is True:
-            out.append(f"--{name}")
+            out.append(f"--{flag}")
         elif value is False:
-            out.append(f"--no-{name}")
+            out.append(f"--no-{flag}")
         else:
-            out += [f"--{name}", str(value)]
+            out += [f"--{flag}", str(value)]
     return out
 
 
@@ -160,12 +173,12 @@ def _environment(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _held_port() -> Iterator[int]:
-    """A loopback port that is bound, but not listened on, for the length of the block."""
+def _held_port(address: str = _LOOPBACK, port: int = 0) -> Iterator[int]:
+    """A port (a free one if 0) that is bound, but not listened on, for the length of the block."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind(("127.0.0.1", 0))
+        held.bind((address, port))
         yield held.getsockname()[1]
 
 
@@ -195,7 +208,7 @@ def _wait_until_ready(
             except subprocess.TimeoutExpired:
                 pass
             else:
-                raise SystemFault("sampler", f"vLLM {_ended(status)} before it was ready{_tail(log, offset)}")
+                raise SystemFault("sampler", f"vLLM {_ended(status)} before it was ready{log_tail(log, offset)}")
             try:
                 answer = client.post("/completions", json={"prompt": [1], "max_tokens": 1, "temperature": 0})
             except httpx.TransportError as error:
@@ -205,18 +218,18 @@ def _wait_until_ready(
                 return
             last = f"HTTP {answer.status_code}: {answer.text[:300]}"
             if answer.status_code in (400, 401, 404, 422):
-                raise SystemFault("sampler", f"vLLM refused its first completion: {last}{_tail(log, offset)}")
-    raise SystemFault("sampler", f"vLLM was not ready after {seconds:g} s ({last}){_tail(log, offset)}")
+                raise SystemFault("sampler", f"vLLM refused its first completion: {last}{log_tail(log, offset)}")
+    raise SystemFault("sampler", f"vLLM was not ready after {seconds:g} s ({last}){log_tail(log, offset)}")
 
 
 def _ended(status: int) -> str:
     return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
 
 
-def _tail(log: Path, offset: int) -> str:
-    """The last lines that this server wrote, and where the rest is."""
+def log_tail(log: Path, offset: int = 0) -> str:
+    """The last lines of a server's log, none from before `offset`, and where the rest is."""
     with log.open("rb") as file:
-        file.seek(offset)
+        file.seek(max(offset, log.stat().st_size - _LOG_BYTES))
         lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
     return "; the last lines of its log:\n" + "\n".join(f"  | {line}" for line in lines) + f"\n  all of it: {log}"
 

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from stateward.config import EndpointConfig
+from stateward.config.simulator import SIMULATOR_NAME, read_address
 from stateward.errors import SystemFault, UserError
 from stateward.outcome import Usage
 from stateward.policy.arguments import read_arguments
@@ -27,27 +28,19 @@ class ChatSampler:
     """A `ChatModel` behind a chat endpoint; an async context manager that owns the connection.
 
     Args:
-        config: where it is and how it samples; the key is read from the environment variable it names.
+        config: where it is and how it samples; the key is read from the environment variable it names. With
+            `kind: simulator` address, key and name are those of the model that is served beside the stage.
         kind: of the fault that is raised when it fails: ``sampler``, ``user`` or ``judge``.
 
     Raises:
-        UserError: no address or model is given, or the key's environment variable is not set.
+        UserError: no address or model is given, the key's environment variable is not set, or nothing serves the
+            simulator's model.
     """
 
     def __init__(self, config: EndpointConfig, *, kind: str = "sampler", retry: Retry | None = None) -> None:
-        if not config.base_url or not config.model:
-            raise UserError(
-                f"a chat endpoint needs base_url and model; got {config.base_url!r} and {config.model!r}",
-                do="set both under the endpoint, e.g. base_url=http://host:8000/v1 model=NAME",
-            )
-        key = os.environ.get(config.api_key_env, "") if config.api_key_env else ""
-        if config.api_key_env and not key:
-            raise UserError(
-                f"the environment variable {config.api_key_env} is not set",
-                f"the endpoint {config.base_url} takes its key from it",
-                f"export {config.api_key_env}=… in the shell that submits",
-            )
-        self._client = open_client(config.base_url, key)
+        base_url, model, key = _reached(config)
+        self._client = open_client(base_url, key)
+        self.name, self.base_url = model, base_url
         self._config, self._kind = config, kind
         attempts = config.max_retries + 1
         self._retry = retry or Retry(
@@ -69,7 +62,7 @@ class ChatSampler:
     ) -> Sample:
         """One answer as an interpreted turn, without token ids. Raises SystemFault of the endpoint's kind."""
         payload: dict[str, Any] = {
-            "model": self._config.model,
+            "model": self.name,
             "messages": [_wire(message) for message in messages],
             "temperature": self._config.temperature,
             "max_tokens": max_tokens,
@@ -80,6 +73,26 @@ class ChatSampler:
         payload = {name: value for name, value in payload.items() if value is not None}
         body = await post_json(self._client, "chat/completions", payload, retry=self._retry, kind=self._kind)
         return read_answer(body, self._kind)
+
+
+def _reached(config: EndpointConfig) -> tuple[str, str, str]:
+    """Address, model and key of an endpoint."""
+    if config.kind == "simulator":
+        served = read_address(os.environ)
+        return served.base_url, SIMULATOR_NAME, served.api_key
+    if not config.base_url or not config.model:
+        raise UserError(
+            f"a chat endpoint needs base_url and model; got {config.base_url!r} and {config.model!r}",
+            do="set both under the endpoint, e.g. base_url=http://host:8000/v1 model=NAME",
+        )
+    key = os.environ.get(config.api_key_env, "") if config.api_key_env else ""
+    if config.api_key_env and not key:
+        raise UserError(
+            f"the environment variable {config.api_key_env} is not set",
+            f"the endpoint {config.base_url} takes its key from it",
+            f"export {config.api_key_env}=… in the shell that submits",
+        )
+    return config.base_url, config.model, key
 
 
 def read_answer(body: dict[str, Any], kind: str) -> Sample:
