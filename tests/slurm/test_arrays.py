@@ -11,7 +11,7 @@ import pytest
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.one_machine import OneMachineSlurm
 from stateward.cluster.profile import ClusterProfile
-from stateward.cluster.scheduler import max_array_size, queue
+from stateward.cluster.scheduler import largest_array, queue
 from stateward.errors import UserError
 
 pytestmark = pytest.mark.slurm
@@ -96,7 +96,7 @@ def test_a_signalled_task_requeues_itself_and_runs_again(
 def test_arrays_are_chunked_under_max_array_size(
     on_cluster: OneMachineSlurm, profile: ClusterProfile, work: Path
 ) -> None:
-    assert max_array_size() == 1_001
+    assert largest_array() == 1_000
     files = shard_files(work, 2_500)
     profile.max_array_tasks = 0
     profile.array_concurrency = 9

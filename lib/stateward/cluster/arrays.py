@@ -1,77 +1,31 @@
 """Job arrays through submitit: a dotted function over JSON files, chunked under the cluster's limits.
 
-What is submitted is a plain module-level callable with two strings, so that no object of ours is pickled. On submitit's
-signal (USR2 before the time limit, or at preemption) the task requeues itself and goes on from its journal.
+A submission is three files and one `sbatch`, for any number of tasks: `array_script` renders it with submitit, and each
+task makes its own pickle on its node (`array_task`).
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
-import os
+import secrets
 import shlex
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher, service_binds
 from stateward.cluster.directives import role_directives
 from stateward.cluster.profile import ClusterProfile, Role
-from stateward.cluster.scheduler import ACTIVE, max_array_size, queue
-from stateward.cluster.services import typesense
+from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, submit
+from stateward.cluster.shard_call import TYPESENSE
 from stateward.errors import UserError
 from stateward.store.stage import write_json
 
-if TYPE_CHECKING:
-    from submitit.core.utils import DelayedSubmission
-
-
-class ShardCall:
-    """Calls ``module:function`` with each of a list of JSON files; what an array task runs."""
-
-    def __call__(self, function: str, files: list[str]) -> None:
-        target = resolve(function)
-        with _own_services():
-            for file in files:
-                target(file)
-
-    def checkpoint(self, function: str, files: list[str]) -> DelayedSubmission:
-        """Called by submitit at its signal: the same call again; its journal says what is left to do."""
-        from submitit.core.utils import DelayedSubmission
-
-        return DelayedSubmission(self, function, files)
-
-
-#: Environment variable of an array task: binary of the Typesense that it starts for itself.
-TYPESENSE = "STATEWARD_TYPESENSE"
-
-
-@contextmanager
-def _own_services() -> Iterator[None]:
-    """What the profile says an array task serves itself; tool servers find it in their environment."""
-    binary = os.environ.get(TYPESENSE, "")
-    if not binary:
-        yield
-        return
-    with (
-        tempfile.TemporaryDirectory(prefix="sw-services-") as folder,
-        typesense.serve(Path(folder), log=Path(folder) / "typesense.log", binary=binary) as server,
-    ):
-        os.environ |= server.environment()
-        yield
-
-
-def resolve(function: str) -> Any:
-    """The callable that ``module:function`` names."""
-    module, _, name = function.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"{function!r} is not a function", str(error), "write module:function") from error
+#: What Slurm says of an array over MaxArraySize.
+_TOO_LARGE = "Invalid job array specification"
 
 
 def chunks(number: int, *, limit: int) -> list[range]:
@@ -82,8 +36,9 @@ def chunks(number: int, *, limit: int) -> list[range]:
 
 def pack(files: Sequence[Path], tasks: int) -> list[list[str]]:
     """Deal shard files out to at most `tasks` array tasks (0: one a file), in contiguous runs."""
-    tasks = min(tasks, len(files)) if tasks else len(files)
-    return [[str(f) for f in files[i * len(files) // tasks : (i + 1) * len(files) // tasks]] for i in range(tasks)]
+    names = [str(file) for file in files]
+    tasks = min(tasks, len(names)) if tasks else len(names)
+    return [names[i * len(names) // tasks : (i + 1) * len(names) // tasks] for i in range(tasks)]
 
 
 def submit_array(
@@ -101,67 +56,110 @@ def submit_array(
 
     `folder` keeps submitit's files, one log a task and attempt, and ``jobs.json`` with what was submitted. `binds`:
     folders that the tasks need, mounted where the profile has an image.
+
+    Raises:
+        UserError: Slurm refused; what was submitted before stands in ``jobs.json``.
     """
     record = folder / "jobs.json"
     if record.is_file():
         jobs: list[str] = json.loads(record.read_text())["jobs"]
         if any(job.state in ACTIVE for job in queue(jobs)):
             return jobs
-    import submitit
-    from submitit.core.utils import FailedJobError
+    array = _Array(
+        function=function,
+        tasks=pack(files, profile.max_array_tasks),
+        profile=profile,
+        role=role,
+        folder=folder,
+        name=name,
+        dependency=dependency,
+        python=_in_image(profile, folder, binds) if profile.container.image else None,
+    )
+    # Only a cluster that refuses is asked for its limit: the question costs as much as a submission.
+    try:
+        return array.submit([range(len(array.tasks))])
+    except UserError as error:
+        limit = largest_array() if _TOO_LARGE in error.what else 0
+        if not 0 < limit < len(array.tasks):
+            raise
+    return array.submit(chunks(len(array.tasks), limit=limit))
 
-    directives = role_directives(profile, role)
-    minutes = seconds_of(str(directives.pop("time"))) // 60
-    extra = {key: value for key, value in directives.items() if value is not True}
-    extra |= {"kill-on-invalid-dep": "yes", "requeue": True, "export": "ALL"}
-    if dependency:
-        extra["dependency"] = dependency
-    groups = pack(files, profile.max_array_tasks)
-    parts = chunks(len(groups), limit=max_array_size() - 1)
-    at_a_time = profile.array_concurrency or len(groups)
-    python = None
-    if profile.container.image:
+
+def _in_image(profile: ClusterProfile, folder: Path, binds: Sequence[Path]) -> str:
+    folder.mkdir(parents=True, exist_ok=True)
+    script = folder / "in-image.sh"
+    binds = [folder, *binds, *service_binds(profile)]
+    script.write_text(launcher(profile.container, scratch=profile.scratch, binds=binds))
+    return f"bash {shlex.quote(str(script))}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Array:
+    """What is submitted, in one array or in several. `tasks`: files of each task; the rest as of `submit_array`."""
+
+    function: str
+    tasks: list[list[str]]
+    profile: ClusterProfile
+    role: Role
+    folder: Path
+    name: str
+    dependency: str
+    python: str | None
+
+    def submit(self, parts: Sequence[range]) -> list[str]:
+        """One array for each of `parts`, which share the limit of tasks at a time; the job ids."""
+        at_a_time = max(1, (self.profile.array_concurrency or len(self.tasks)) // len(parts))
+        submitted: list[str] = []
+        for number, part in enumerate(parts):
+            submitted.append(self._submit(self.folder / f"chunk-{number:02d}", part, at_a_time))
+            # After every chunk, so that a call that fails half-way does not lose sight of what it submitted.
+            write_json(self.folder / "jobs.json", {"jobs": submitted, "function": self.function})
+        return submitted
+
+    def _submit(self, folder: Path, part: range, at_a_time: int) -> str:
+        from stateward.cluster.array_script import ArrayScript
+
+        directives = role_directives(self.profile, self.role)
+        minutes = max(1, seconds_of(str(directives.pop("time"))) // 60)
         folder.mkdir(parents=True, exist_ok=True)
-        script = folder / "in-image.sh"
-        script.write_text(
-            launcher(profile.container, scratch=profile.scratch, binds=[folder, *binds, *service_binds(profile)])
-        )
-        python = f"bash {shlex.quote(str(script))}"
-    submitted = []
-    for number, part in enumerate(parts):
-        executor = submitit.SlurmExecutor(
-            folder=folder / f"chunk-{number:02d}", max_num_timeout=profile.max_restarts, python=python
-        )
-        executor.update_parameters(
-            job_name=name,
-            time=max(1, minutes),
-            nodes=1,
-            signal_delay_s=profile.signal_seconds,
-            array_parallelism=max(1, at_a_time // len(parts)),
-            # append: a task that is requeued keeps the log of its first start.
-            setup=["export SLURM_OPEN_MODE=append", *environment_lines(profile), *_services_lines(profile)],
-            additional_parameters={key: value for key, value in extra.items() if key != "nodes"},
-            exclusive=role.exclusive or None,
-            stderr_to_stdout=True,
-            wckey=None,
-        )
+        # A name of its own: tasks of an earlier submission may still be ending.
+        array = folder / f"array-{secrets.token_hex(4)}.json"
+        values = {"function": self.function, "minutes": minutes, "timeouts": self.profile.max_restarts}
+        array.write_text(json.dumps({**values, "tasks": self.tasks[part.start : part.stop]}))
+        script = array.with_suffix(".sh")
+        text = ArrayScript(folder, array, python=self.python, **self._parameters(directives, minutes, at_a_time))
+        script.write_text(text.text(len(part)))
         try:
-            jobs_of_part = executor.map_array(ShardCall(), [function] * len(part), [groups[i] for i in part])
-        except FailedJobError as error:
-            raise UserError(
-                f"sbatch refused the array {name!r}: {str(error).strip()}",
-                do="let your queued jobs end, or set max_array_tasks of the profile to what your limit allows"
-                if "SubmitJobLimit" in str(error)
-                else "mend the profile's role `sample`; python -m stateward.cluster.doctor PROFILE checks all of it",
-            ) from error
-        submitted.append(jobs_of_part[0].job_id.split("_")[0])
-        # After every chunk, so that a call that fails half-way does not lose sight of what it submitted.
-        write_json(record, {"jobs": submitted, "function": function, "files": [str(f) for f in files]})
-    return submitted
+            return submit(script)
+        except UserError as error:
+            script.unlink()
+            array.unlink()
+            if "SubmitJobLimit" in error.what:
+                do = "let your queued jobs end, or set max_array_tasks of the profile to what your limit allows"
+            else:
+                do = f"mend the profile's role `sample`; {DOCTOR}"
+            raise UserError(f"array {self.name!r}: {error.what}", error.why, do) from error
 
-
-def _services_lines(profile: ClusterProfile) -> list[str]:
-    return [f"export {TYPESENSE}={shlex.quote(profile.typesense)}"] if profile.typesense else []
+    def _parameters(self, directives: dict[str, Any], minutes: int, at_a_time: int) -> dict[str, Any]:
+        extra = {key: value for key, value in directives.items() if value is not True and key != "nodes"}
+        extra |= {"kill-on-invalid-dep": "yes", "requeue": True, "export": "ALL"}
+        if self.dependency:
+            extra["dependency"] = self.dependency
+        typesense = self.profile.typesense
+        services = [f"export {TYPESENSE}={shlex.quote(typesense)}"] if typesense else []
+        return {
+            "job_name": self.name,
+            "time": minutes,
+            "nodes": 1,
+            "signal_delay_s": self.profile.signal_seconds,
+            "array_parallelism": at_a_time,
+            # append: a task that is requeued keeps the log of its first start.
+            "setup": ["export SLURM_OPEN_MODE=append", *environment_lines(self.profile), *services],
+            "additional_parameters": extra,
+            "exclusive": self.role.exclusive or None,
+            "stderr_to_stdout": True,
+            "wckey": None,
+        }
 
 
 def seconds_of(time: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,9 +127,11 @@ def accounted(jobs: Iterable[str]) -> dict[str, str] | None:
     return {job: state.split()[0] for job, state in rows}
 
 
-def max_array_size() -> int:
-    """MaxArraySize of the cluster: array indices must stay *below* it, and so must the size of one array."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", run_client("scontrol", "show", "config"), re.MULTILINE)
+def largest_array() -> int:
+    """How many tasks one array may have: their indices must stay *below* MaxArraySize, and a site may allow fewer."""
+    config = run_client("scontrol", "show", "config")
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", config, re.MULTILINE)
     if found is None:
         raise UserError("scontrol show config names no MaxArraySize", do="set max_array_tasks in the profile")
-    return int(found[1])
+    fewer = re.search(r"^SchedulerParameters\s*=.*\bmax_array_tasks=(\d+)", config, re.MULTILINE)
+    return min(int(found[1]) - 1, int(fewer[1]) if fewer else sys.maxsize)

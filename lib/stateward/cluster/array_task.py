@@ -1,0 +1,50 @@
+"""One task of an array, on its node: its call is read from the array's file, and submitit runs it.
+
+    srun python -m stateward.cluster.array_task FOLDER ARRAY.json
+
+submitit has the submitter pickle a file for each task, and each task wait for its own. Here a task makes its pickle
+itself when it first starts, so that a submission costs the same for any number of tasks and the file is always there.
+From then on the pickle is submitit's: it holds how many time-outs are left, over every requeue.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from submitit import JobEnvironment
+from submitit.core.submission import process_job
+from submitit.core.utils import DelayedSubmission
+
+from stateward.cluster.shard_call import ShardCall
+
+
+def main(folder: Path, array: Path) -> None:
+    """Run the task that Slurm's variables name.
+
+    Args:
+        folder: of submitit's files and logs.
+        array: JSON that `stateward.cluster.arrays.write_array` wrote.
+    """
+    os.environ["SUBMITIT_FOLDER"] = str(folder)  # where JobEnvironment looks for its paths
+    job = JobEnvironment()
+    pickle: Path = job.paths.submitted_pickle
+    if not pickle.exists():
+        _write_call(pickle, json.loads(array.read_text()), int(job.array_task_id))
+    process_job(folder)
+
+
+def _write_call(pickle: Path, array: dict[str, Any], task: int) -> None:
+    call = DelayedSubmission(ShardCall(), array["function"], array["tasks"][task])
+    call.set_timeout(array["minutes"], array["timeouts"])
+    # A task that is killed here must not leave half a file to its next start.
+    temporary = pickle.with_name(f".{pickle.name}.{os.getpid()}")
+    call.dump(temporary)
+    os.replace(temporary, pickle)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]))
