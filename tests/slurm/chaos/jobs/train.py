@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--config")
     parser.add_argument("--run-dir", type=Path)
     parser.add_argument("--preflight", action="store_true")
+    parser.add_argument("--pool")
     parser.add_argument("overrides", nargs="*")
     args = parser.parse_args()
     if args.preflight:
