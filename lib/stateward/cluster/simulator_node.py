@@ -30,9 +30,6 @@ from stateward.config import SimulatorConfig, load_config
 from stateward.config.simulator import SIMULATOR, SIMULATOR_NAME, SimulatorAddress, simulator_model, write_address
 from stateward.errors import SystemFault, UserError, program
 
-#: KEY=VALUE, which no option of jobs/train.py is, nor a path that is given to one.
-_OVERRIDE = re.compile(r"\w+(\.[\w-]+)*=")
-
 
 class _Terminated(Exception):
     """SIGTERM: the job is over, or comes again."""
@@ -98,6 +95,11 @@ class SimulatorNode:
         )
 
 
+def is_override(word: str) -> bool:
+    """Whether an argument of jobs/train.py is KEY=VALUE; an option is not, nor a path that is given to one."""
+    return re.match(r"\w+(\.[\w-]+)*=", word) is not None
+
+
 def _wait_for_end(server: VllmServer) -> None:
     """Until the server's process ends, which it must not by itself; SIGTERM ends the wait."""
     handle = os.pidfd_open(server.pid)
@@ -132,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         interface=args.interface,
         scratch=args.scratch,
     )
-    overrides = [word for word in args.arguments if _OVERRIDE.match(word)]
+    overrides = [word for word in args.arguments if is_override(word)]
     return node.run(load_config(args.config, overrides).simulator)
 
 

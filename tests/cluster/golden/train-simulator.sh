@@ -1,0 +1,114 @@
+#!/bin/bash
+# Train: one heterogeneous job. Rank 0 is Ray's head and the driver, the other ranks are Ray's workers.
+# Arguments are configuration overrides: sbatch THIS_FILE train.steps=3
+
+# Component 0: the service node. A directive that is left out here or below is not inherited.
+#SBATCH --job-name=stateward-train
+#SBATCH --output=stateward-train-%j.log
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --partition=cpu
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=16
+#SBATCH --mem=128G
+#SBATCH --time=2-00:00:00
+#SBATCH hetjob
+# Component 1: the GPU nodes.
+#SBATCH --job-name=stateward-train
+#SBATCH --output=stateward-train-%j.log
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --partition=gpu
+#SBATCH --nodes=3
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=96
+#SBATCH --mem=0
+#SBATCH --time=2-00:00:00
+#SBATCH --gres=gpu:h100:8
+#SBATCH --exclusive
+#SBATCH hetjob
+# Component 2: the node that serves the simulated user's and the judge's model.
+#SBATCH --job-name=stateward-train
+#SBATCH --output=stateward-train-%j.log
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --partition=gpu
+#SBATCH --nodes=1
+#SBATCH --ntasks-per-node=1
+#SBATCH --cpus-per-task=32
+#SBATCH --mem=256G
+#SBATCH --time=2-00:00:00
+#SBATCH --gres=gpu:h100:4
+
+set -uo pipefail
+export STATEWARD_JOB_BEGAN=$(date +%s.%N)
+export PYTHONNOUSERSITE=1
+unset PYTHONPATH
+source .venv/bin/activate
+PYTHON=${PYTHON:-python}
+CONFIG=${CONFIG:-configs/q38_full.yaml}
+RUN_DIR=${RUN_DIR:-runs/q38_full}
+MAX_RESTARTS=${MAX_RESTARTS:-10}
+
+# Near the time limit or before a preemption only this shell is signalled. It ends the step with SIGTERM
+# (NCCL may catch USR1) and comes back from the last verified checkpoint.
+again=no
+end_step() {
+    again=yes
+    echo "$(date +%FT%T) signal: ending the step to requeue"
+    # Through Slurm: srun itself would answer SIGTERM by killing its tasks before they can clean up.
+    scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$step"
+}
+trap end_step USR1 TERM
+# The simulator's model is a step of its own. It leaves address and key in a file of this start, mode 0600,
+# for which the preflight of the other step waits. If it is lost, that step ends too.
+export STATEWARD_SIMULATOR="$(readlink -m "$RUN_DIR")/train/rendezvous/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"
+(
+    srun --het-group=2 --kill-on-bad-exit=1 --export=ALL \
+        "$PYTHON" -m stateward.cluster.simulator_node --config "$CONFIG" --rank 4 \
+        --interface '' --scratch /tmp -- \
+        "$@" ||
+        { said=$?; scancel --signal=TERM "$SLURM_JOB_ID"; exit "$said"; }
+) &
+simulator=$!
+# --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm tells srun
+# nothing of a node that was lost and came back at once, and it would wait for ever.
+srun --het-group=0,1 --kill-on-bad-exit=1 --wait=60 --export=ALL \
+    "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \
+    --interface '' --scratch /tmp \
+    --deadline 2400 --preflight -- \
+    "$PYTHON" jobs/train.py --config "$CONFIG" --run-dir "$RUN_DIR" "$@" &
+step=$!
+while :; do
+    wait "$step"
+    status=$?
+    # wait also returns when a signal came; the step is over only when it is gone.
+    kill -0 "$step" 2>/dev/null || break
+done
+# What is left is the simulator; it may be ending already. A mistake in what it was asked is the job's.
+scancel --signal=TERM "$SLURM_JOB_ID" || true
+wait "$simulator"
+[ $? != 2 ] || status=2
+# A start that lost a node or a process is worth another; one that would only repeat itself is not.
+if [ "$again" = no ] && [ "$status" != 0 ]; then
+    "$PYTHON" -m stateward.cluster.retry --shared "$RUN_DIR/train" --status "$status" \
+        --progress "checkpoints/*/VERIFIED" && again=yes
+fi
+# A job that was cancelled, or that Slurm itself requeues at a preemption, is not RUNNING any more.
+state=$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %T | head -n 1)
+if [ "$again" = yes ] && [ "$status" != 0 ] && [ "$state" = RUNNING ]; then
+    if [ "${SLURM_RESTART_COUNT:-0}" -lt "$MAX_RESTARTS" ]; then
+        echo "$(date +%FT%T) requeue after ${SLURM_RESTART_COUNT:-0} restarts"
+        scontrol requeue "$SLURM_JOB_ID"
+        # Slurm ends this shell now; waiting keeps the job from ending by itself first.
+        trap 'exit "$status"' TERM
+        sleep infinity &
+        wait
+    fi
+    echo "$(date +%FT%T) not requeued: $MAX_RESTARTS restarts are the bound"
+fi
+exit "$status"
