@@ -10,27 +10,23 @@ import shlex
 from collections.abc import Sequence
 
 from stateward.campaign.cli import cluster_options, cluster_profile, configured, entry, stage_parser
-from stateward.errors import UserError
 
 
 def main(argv: Sequence[str] | None) -> int:
     parser = stage_parser(__doc__ or "")
     cluster_options(parser, "submit to Slurm: configs/cluster/NAME.yaml, or a file")
     parser.add_argument("--shards", type=int, metavar="N", help="shards of a sampling stage (default: serve.replicas)")
-    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="train and evaluate N times")
+    parser.add_argument(
+        "--seeds", type=int, default=1, metavar="N", help="train N times with different seeds, evaluate each"
+    )
     args = parser.parse_args(argv)
     config = configured(args)
-    if args.cluster and args.seeds > 1:
-        raise UserError(
-            "--seeds with --cluster",
-            "a chain holds one training",
-            "submit jobs/train.py --submit once a seed, with --run-dir RUN_DIR/seeds/K and train.seed=...",
-        )
     if args.cluster:
         from stateward.campaign.submission import submit_campaign
 
+        profile = cluster_profile(args)
         return submit_campaign(
-            config, args.config, args.overrides, cluster_profile(args), args.shards, dry_run=args.dry_run
+            config, args.config, args.overrides, profile, args.shards, seeds=args.seeds, dry_run=args.dry_run
         )
     from stateward.campaign.pipeline import run_steps, steps
 

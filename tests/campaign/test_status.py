@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stateward.campaign.links import link_states
+from stateward.campaign.links import LinkState, breaks, link_states, stage_of
 from stateward.campaign.status import open_shards, stage_states
 from stateward.campaign.status_page import status_page
 from stateward.outcome import EpisodeRecord, Outcome, Trial
@@ -174,3 +174,38 @@ def test_a_stage_with_its_marker_is_done_whatever_slurm_says(tmp_path: Path, slu
     (run_dir / "merged").mkdir()
     (run_dir / "merged" / "DONE").touch()
     assert {link.name: link.state for link in link_states(run_dir)}["merge"] == "done"
+
+
+SEEDS = [f"{name}-seed{k}" for k in (1, 2, 10) for name in ("train", "merge", "tuned")]
+
+
+def test_several_trainings_stand_one_after_the_other(tmp_path: Path, slurm: Path) -> None:
+    # The tenth was submitted in a later call, behind the report.
+    record = {name: ["13"] for name in ("probe", "base", "curate", *SEEDS[:6], "report", *SEEDS[6:])}
+    write_json(tmp_path / "slurm" / "chain.json", record)
+    write_json(tmp_path / "eval" / "control" / "slurm" / "jobs.json", {"jobs": ["14"]})
+    assert [link.name for link in link_states(tmp_path)] == ["probe", "base", "curate", "control", *SEEDS, "report"]
+    assert [stage_of(name) for name in ("train-seed2", "merge-seed2", "tuned-seed2", "control", "tuned")] == [
+        *("seeds/2/train", "seeds/2/merged", "eval/tuned-seed2", "eval/control", "eval/tuned")
+    ]
+    names = [state.name for state in stage_states(tmp_path)]
+    of_seeds = [f"seeds/{k}/{name}" for k in (1, 2, 10) for name in ("train", "merged")]
+    assert names == ["probe", "pool", *of_seeds, "eval/control", "report"]
+
+
+@pytest.mark.parametrize(
+    ("broken", "found"),
+    [
+        (["train-seed2", "merge-seed2", "report"], [("train-seed2", ["merge-seed2", "report"])]),
+        (["tuned-seed1", "train-seed2", "report"], [("tuned-seed1", ["report"]), ("train-seed2", [])]),
+        (["curate", "train-seed1", "train-seed2", "report"], [("curate", ["train-seed1", "train-seed2", "report"])]),
+        (["base", "merge", "tuned", "report"], [("base", ["report"]), ("merge", ["tuned"])]),
+        ([], []),
+    ],
+)
+def test_a_training_that_breaks_takes_only_its_own_links_with_it(
+    broken: list[str], found: list[tuple[str, list[str]]]
+) -> None:
+    names = ["probe", "base", "curate", "train", "merge", "tuned", *SEEDS, "report"]
+    states = [LinkState(name=name, jobs=["1"], state="broken" if name in broken else "done") for name in names]
+    assert breaks(states) == found

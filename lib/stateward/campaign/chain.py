@@ -10,53 +10,29 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
+import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from stateward.campaign.by_hand import sized
+from stateward.campaign.link import Link
 from stateward.campaign.mounts import mounts
 from stateward.campaign.pipeline import JOBS
 from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
+from stateward.campaign.simulator import require_sample_room, simulator_seconds
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import plain_job, training_job
-from stateward.cluster.profile import ClusterProfile, Role
+from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import ACTIVE, DOCTOR, cancel, queue, submit
 from stateward.config import Config
 from stateward.errors import UserError
 from stateward.store.stage import write_json
+from stateward.training.seeds import SeedRun, seed_runs
 
 RUN_SHARD = "stateward.campaign.sampling:run_shard"
-
-
-@dataclass(kw_only=True)
-class Link:
-    """One job of the chain.
-
-    Attributes:
-        name: of the link and of its Slurm job. kind: ``array``, ``job`` or ``het``.
-        needs, continues: names of links that it waits for, by afterok and by afterany.
-        done: whether the stage behind it stands already.
-        shards: of an array. commands: of a job, run one after the other.
-    """
-
-    name: str
-    kind: str
-    role: Role
-    done: bool
-    needs: tuple[str, ...] = ()
-    continues: tuple[str, ...] = ()
-    shards: list[Path] = field(default_factory=list)
-    commands: list[list[str]] = field(default_factory=list)
-    jobs: list[str] = field(default_factory=list)
-
-    def gpu_hours(self, tasks_at_most: int, seconds: int) -> float:
-        """The most that this link can take: devices × nodes × time limit, for every array task."""
-        tasks = min(len(self.shards), tasks_at_most or len(self.shards)) if self.kind == "array" else 1
-        return tasks * self.role.nodes * self.role.gpus * seconds / 3600
 
 
 class Chain:
@@ -64,19 +40,22 @@ class Chain:
 
     def __init__(self, config: Config, config_file: str, profile: ClusterProfile, overrides: Sequence[str]) -> None:
         self.config, self.profile = config, sized(config, profile)
+        require_sample_room(config, config.serve.tensor_parallel, profile)
         self.run_dir = Path(config.run_dir).resolve()
         self.folder = self.run_dir / "slurm"
         self._config_file = str(Path(config_file).resolve())
-        self._shared = ["--config", self._config_file, "--run-dir", str(self.run_dir)]
         self._overrides = list(overrides)
         self._python = "python" if profile.container.image else sys.executable
         self._binds = mounts(config, config_file) if profile.container.image else []
 
-    def links(self, probe: SamplingPlan, base: SamplingPlan, shards: int) -> list[Link]:
-        """The links in the order of submission. `shards`: array tasks of each sampling stage."""
+    def links(self, probe: SamplingPlan, base: SamplingPlan, shards: int, seeds: int = 1) -> list[Link]:
+        """The links in the order of submission. `shards`: array tasks of each sampling stage.
+
+        The probe, the pool and the evaluation of the base serve all of `seeds` trainings, which do not wait for one
+        another; each is merged and evaluated, and one report holds them all.
+        """
         p, job = self.profile, self._job
-        tuned = self.run_dir / "eval" / "tuned"
-        return [
+        links = [
             Link(name="probe", kind="array", role=p.sample, done=_done(probe), shards=shard_files(probe, shards)),
             Link(name="base", kind="array", role=p.sample, done=_done(base), shards=shard_files(base, shards)),
             Link(
@@ -87,42 +66,62 @@ class Chain:
                 continues=("probe",),
                 commands=[job("probe", "--finish"), job("curate")],
             ),
+        ]
+        finish = [job("evaluate", "--label", "base", "--finish")]
+        for run in seed_runs(self.config, seeds):
+            links += self._training(run, [path.name for path in shard_files(base, shards)])
+            finish.append(job("evaluate", *self._evaluated(run), "--finish"))
+        evaluations = [link for link in links if link.name == "base" or link.name.startswith("tuned")]
+        report = Link(
+            name="report",
+            kind="job",
+            role=p.small,
+            # One more training than last time makes another report.
+            done=(self.run_dir / "report" / "DONE").is_file() and all(link.done for link in evaluations),
+            continues=tuple(link.name for link in evaluations),
+            commands=[*finish, [self._python, str(JOBS / "report.py"), str(self.run_dir)]],
+        )
+        return [*links, report]
+
+    def _training(self, run: SeedRun, shards: Sequence[str]) -> list[Link]:
+        """The links of one training: the heterogeneous job, its merge, its evaluation. `shards`: names of the plan's
+        files, which the merge job writes: only then is the tuned policy's fingerprint known."""
+        p, plan = self.profile, self.run_dir / "eval" / run.label / "plan"
+        of_seed = run.label.removeprefix("tuned")
+        pool = ["--pool", str(self.run_dir / "pool" / "train.yaml")] if of_seed else []
+        write = ("--write-plan", "--shards", str(len(shards)))
+        return [
             Link(
-                name="train",
+                name=f"train{of_seed}",
                 kind="het",
                 role=p.train,
-                done=(self.run_dir / "train" / "DONE").is_file(),
+                done=(run.run_dir / "train" / "DONE").is_file(),
                 needs=("curate",),
+                run_dir=run.run_dir,
+                arguments=[*pool, *self._overrides, *self._of_seed(run)],
             ),
             Link(
-                name="merge",
+                name=f"merge{of_seed}",
                 kind="job",
                 role=p.small,
-                done=(self.run_dir / "merged" / "DONE").is_file() and (tuned / "plan").is_dir(),
-                needs=("train",),
-                commands=[job("merge"), job("evaluate", "--label", "tuned", "--write-plan", "--shards", str(shards))],
+                done=(run.run_dir / "merged" / "DONE").is_file() and plan.is_dir(),
+                needs=(f"train{of_seed}",),
+                commands=[self._job("merge", of=run), self._job("evaluate", *self._evaluated(run), *write)],
             ),
             Link(
-                name="tuned",
+                name=run.label,
                 kind="array",
                 role=p.sample,
-                done=(tuned / "DONE").is_file(),
-                needs=("merge",),
-                # The merge job writes these files: only then is the tuned policy's fingerprint known.
-                shards=[tuned / "plan" / path.name for path in shard_files(base, shards)],
-            ),
-            Link(
-                name="report",
-                kind="job",
-                role=p.small,
-                done=(self.run_dir / "report" / "DONE").is_file(),
-                continues=("base", "tuned"),
-                commands=[
-                    *(job("evaluate", "--label", label, "--finish") for label in ("base", "tuned")),
-                    [self._python, str(JOBS / "report.py"), str(self.run_dir)],
-                ],
+                done=plan.with_name("DONE").is_file(),
+                needs=(f"merge{of_seed}",),
+                shards=[plan / name for name in shards],
             ),
         ]
+
+    def _evaluated(self, run: SeedRun) -> list[str]:
+        """Which evaluation, as jobs/evaluate.py takes it: RUN_DIR/merged is what it evaluates by itself."""
+        own = run.run_dir != self.run_dir
+        return ["--label", run.label, *(["--model", str(run.run_dir / "merged")] if own else [])]
 
     def submit(self, links: Iterable[Link], plans: dict[str, SamplingPlan], shards: int) -> None:
         """Submit every link that is neither done nor still queued. Ids are recorded after each one.
@@ -181,7 +180,9 @@ class Chain:
             )
         script = self.folder / f"{link.name}.sh"
         script.write_text(self.script(link, dependency))
-        return [submit(script)]
+        # A script takes these from a person who submits it by hand; here the same shell may have them for a make.
+        env = {name: value for name, value in os.environ.items() if name not in ("CONFIG", "RUN_DIR", "MAX_RESTARTS")}
+        return [submit(script, env=env)]
 
     def _queued(self, record: dict[str, list[str]]) -> dict[str, list[str]]:
         """Job → states of its tasks or components that still may run or do."""
@@ -200,12 +201,13 @@ class Chain:
                 name=name,
                 log=log,
                 config=self._config_file,
-                run_dir=str(self.run_dir),
+                run_dir=str(link.run_dir),
                 python=sys.executable,
                 home=str(JOBS.parent),
-                overrides=self._overrides,
+                overrides=link.arguments,
                 dependency=dependency,
                 binds=self._binds,
+                simulator_seconds=simulator_seconds(self.config),
             )
         body = " && ".join(shlex.join(command) for command in link.commands)
         return plain_job(
@@ -228,8 +230,15 @@ class Chain:
         record: dict[str, list[str]] = json.loads(path.read_text()) if path.is_file() else {}
         return record
 
-    def _job(self, name: str, *arguments: str) -> list[str]:
-        return [self._python, str(JOBS / f"{name}.py"), *self._shared, *arguments, *self._overrides]
+    def _job(self, name: str, *arguments: str, of: SeedRun | None = None) -> list[str]:
+        """A command of jobs/, on the campaign's run directory or on that of one training."""
+        shared = ["--config", self._config_file, "--run-dir", str(of.run_dir if of else self.run_dir)]
+        own = self._of_seed(of) if of else []
+        return [self._python, str(JOBS / f"{name}.py"), *shared, *arguments, *self._overrides, *own]
+
+    def _of_seed(self, run: SeedRun) -> list[str]:
+        """What a training of several has of its own, as an override; nothing for the only one."""
+        return [f"train.seed={run.config.train.seed}"] if run.run_dir != self.run_dir else []
 
 
 def _all_pending(states: dict[str, list[str]], jobs: list[str]) -> bool:

@@ -15,8 +15,8 @@ from pathlib import Path
 from stateward.campaign.status import open_shards
 from stateward.cluster.scheduler import ACTIVE, QueuedJob, accounted, queue_or_none
 
-#: Link of the chain → the folder whose marker says that its work is whole.
-STAGE_OF = {
+#: Link of the chain → the folder whose marker says that its work is whole, for a campaign with one training.
+_FOLDERS = {
     "probe": "probe",
     "base": "eval/base",
     "curate": "pool",
@@ -25,8 +25,26 @@ STAGE_OF = {
     "tuned": "eval/tuned",
     "report": "report",
 }
-ARRAYS = ("probe", "base", "tuned")
+#: What each training of a campaign has of its own.
+_OF_A_TRAINING = ("train", "merge", "tuned")
 _TROUBLE = ("error", "fault", "traceback", "exception", "killed", "cancelled", "refused", "missing", "no space")
+
+
+def stage_of(link: str) -> str:
+    """The folder behind a link: ``train-seed2`` writes seeds/2/train, and an evaluation lies under its label."""
+    kind, _, seed = link.partition("-seed")
+    if seed and kind in ("train", "merge"):
+        return f"seeds/{seed}/{_FOLDERS[kind]}"
+    return _FOLDERS.get(link, f"eval/{link}")
+
+
+def _place(link: str) -> tuple[int, int, int]:
+    """In the order of the chain, the trainings one after the other."""
+    kind, _, seed = link.partition("-seed")
+    kinds = list(_FOLDERS)
+    number = kinds.index(kind) if kind in kinds else kinds.index("tuned")
+    trainings = 1 if kind in _OF_A_TRAINING or kind not in kinds else 2 if kind == "report" else 0
+    return trainings, int(seed) if seed.isdigit() else 0, number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +76,32 @@ def submitted_jobs(run_dir: Path) -> dict[str, list[str]]:
     """Link → job ids, from the chain's record and from arrays that were submitted by hand."""
     record = run_dir / "slurm" / "chain.json"
     jobs: dict[str, list[str]] = json.loads(record.read_text()) if record.is_file() else {}
-    for name in ARRAYS:
-        by_hand = run_dir / STAGE_OF[name] / "slurm" / "jobs.json"
+    for by_hand in [run_dir / "probe" / "slurm" / "jobs.json", *sorted(run_dir.glob("eval/*/slurm/jobs.json"))]:
         if by_hand.is_file():
+            name = by_hand.parents[1].name
             jobs[name] = [*jobs.get(name, []), *json.loads(by_hand.read_text())["jobs"]]
-    return {name: jobs[name] for name in STAGE_OF if name in jobs}
+    return {name: jobs[name] for name in sorted(jobs, key=_place)}
+
+
+def breaks(links: Sequence[LinkState]) -> list[tuple[str, list[str]]]:
+    """Where the chain is broken: link → the broken ones that wait behind it."""
+    found: list[tuple[str, list[str]]] = []
+    for name in (link.name for link in links if link.state == "broken"):
+        behind = [waiting for first, waiting in found if _waits(name, first)]
+        if behind:
+            behind[0].append(name)
+        else:
+            found.append((name, []))
+    return found
+
+
+def _waits(link: str, earlier: str) -> bool:
+    """Whether `link` waits, directly or not, for one before it. Trainings do not wait for one another."""
+    if link == "report":
+        return True
+    if earlier in ("probe", "curate"):
+        return link != "base"
+    return _place(earlier)[:2] == _place(link)[:2] and earlier != "base"
 
 
 def _state(
@@ -72,7 +111,7 @@ def _state(
     queued: Sequence[QueuedJob] | None,
     ended: dict[str, str] | None,
 ) -> LinkState:
-    stage = run_dir / STAGE_OF[name]
+    stage = run_dir / stage_of(name)
     if (stage / "DONE").is_file():
         return LinkState(name=name, jobs=jobs, state="done")
     if queued is None:
@@ -90,7 +129,7 @@ def _state(
         running = any(job.state == "RUNNING" for job in active)
         errors = _errors(run_dir, name, failed)
         return LinkState(name=name, jobs=jobs, state="running" if running else "pending", detail=detail, errors=errors)
-    if name in ARRAYS:
+    if stage_of(name).startswith(("probe", "eval/")):
         # Its marker is written by the next job; whole are shards that were sealed.
         left = open_shards(stage)
         if not left and (stage / "plan").is_dir():
@@ -115,7 +154,7 @@ def _base(job: str) -> str:
 
 def _errors(run_dir: Path, name: str, failed: Sequence[str], at_most: int = 3) -> tuple[str, ...]:
     """The last words of failed jobs or tasks, the newest logs first."""
-    folders = [run_dir / "slurm", run_dir / "slurm" / name, run_dir / STAGE_OF[name] / "slurm"]
+    folders = [run_dir / "slurm", run_dir / "slurm" / name, run_dir / stage_of(name) / "slurm"]
     logs = set()
     for job in failed:
         if "_" in job:

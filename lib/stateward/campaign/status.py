@@ -15,7 +15,6 @@ from stateward.campaign.layout import RunDir
 from stateward.errors import UserError
 from stateward.store import read_records
 
-_STAGE_ORDER = ("probe", "pool", "train", "merged", "eval", "report")
 #: Rates are those of the last half hour, so that a stage that was stopped for a night does not look slow, and are not
 #: given where nothing ended for some minutes.
 _WINDOW_SECONDS = 1_800.0
@@ -41,18 +40,25 @@ def stage_states(run_dir: Path, now: float | None = None) -> Iterator[StageState
     if not run_dir.is_dir():
         raise UserError(f"{run_dir}: no such run directory", do="name the one that the stages were called with")
     now = time.time() if now is None else now
-    run = RunDir(run_dir)
-    for name in _STAGE_ORDER:
-        if name == "eval":
-            labels = sorted(p for p in (run_dir / "eval").glob("*") if p.is_dir()) or [run_dir / "eval" / "base"]
-            for path in labels:
-                yield _sampling_state(f"eval/{path.name}", path, now)
-        elif name == "probe":
-            yield _sampling_state(name, run.probe, now)
-        elif name == "train":
-            yield _train_state(run.train, now)
-        else:
-            yield _plain_state(name, run_dir / name)
+    yield _sampling_state("probe", RunDir(run_dir).probe, now)
+    yield _plain_state("pool", run_dir / "pool")
+    for training in _trainings(run_dir):
+        yield _train_state(f"{training}train", run_dir / training / "train", now)
+        yield _plain_state(f"{training}merged", run_dir / training / "merged")
+    labels = sorted(p for p in (run_dir / "eval").glob("*") if p.is_dir()) or [run_dir / "eval" / "base"]
+    for path in labels:
+        yield _sampling_state(f"eval/{path.name}", path, now)
+    yield _plain_state("report", run_dir / "report")
+
+
+def _trainings(run_dir: Path) -> list[str]:
+    """Prefixes of the campaign's trainings: none for the campaign itself, ``seeds/K/`` for those of several."""
+    numbers = {path.name for path in (run_dir / "seeds").glob("*") if path.name.isdigit()}
+    record = run_dir / "slurm" / "chain.json"
+    links = json.loads(record.read_text()) if record.is_file() else {}
+    numbers |= {name.removeprefix("train-seed") for name in links if name.startswith("train-seed")}
+    alone = [""] if not numbers or (run_dir / "train").is_dir() else []
+    return [*alone, *(f"seeds/{number}/" for number in sorted(numbers, key=int))]
 
 
 def open_shards(stage: Path) -> list[int]:
@@ -106,8 +112,8 @@ def _rate(ends: np.ndarray[Any, Any], left: int, now: float) -> str:
     return f"; {rate * 3600:.0f} an hour, the rest by {_clock(now + left / rate, now)}"
 
 
-def _train_state(path: Path, now: float) -> StageState:
-    plain = _plain_state("train", path)
+def _train_state(name: str, path: Path, now: float) -> StageState:
+    plain = _plain_state(name, path)
     metrics = path / "metrics.jsonl"
     if plain.state == "not begun" or not metrics.is_file():
         return plain
@@ -125,7 +131,7 @@ def _train_state(path: Path, now: float) -> StageState:
         if len(gaps) and target > step:
             seconds = float(np.median(gaps))
             detail += f"; {seconds:.0f} s a step, the last by {_clock(now + seconds * (target - step), now)}"
-    return StageState(name="train", state=plain.state, detail=detail)
+    return StageState(name=name, state=plain.state, detail=detail)
 
 
 def _target(path: Path) -> int:

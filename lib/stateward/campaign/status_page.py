@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from stateward.campaign.links import LinkState, link_states
+from stateward.campaign.links import LinkState, breaks, link_states
 from stateward.campaign.status import stage_states
 
 
@@ -30,10 +30,14 @@ def _broken(links: list[LinkState]) -> list[str]:
     for link in links:
         for error in link.errors:
             lines += ["", f"{link.name}: {error}"]
-    broken = [link.name for link in links if link.state == "broken"]
+    broken = breaks(links)
     if broken:
-        behind = f"; what waits behind it does not start: {', '.join(broken[1:])}" if broken[1:] else ""
-        lines += ["", f"the chain is broken at {broken[0]}{behind}", "next: call jobs/pipeline.py again; it goes on"]
+        lines.append("")
+    for first, waiting in broken:
+        behind = f"; what waits behind it does not start: {', '.join(waiting)}" if waiting else ""
+        lines.append(f"the chain is broken at {first}{behind}")
+    if broken:
+        lines.append("next: call jobs/pipeline.py again; it goes on")
     return lines
 
 

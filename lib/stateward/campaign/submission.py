@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stateward.campaign.chain import RUN_SHARD, Chain, Link
+from stateward.campaign.chain import RUN_SHARD, Chain
 from stateward.campaign.layout import model_path
+from stateward.campaign.link import Link
 from stateward.campaign.sampling import plan_evaluation, plan_probe
 from stateward.cluster.arrays import pack, seconds_of
 from stateward.cluster.directives import role_directives, sbatch_lines
@@ -16,15 +17,29 @@ from stateward.training.layout import resolve_layout
 
 
 def submit_campaign(
-    config: Config, config_file: str, overrides: Sequence[str], profile: ClusterProfile, shards: int, *, dry_run: bool
+    config: Config,
+    config_file: str,
+    overrides: Sequence[str],
+    profile: ClusterProfile,
+    shards: int,
+    *,
+    seeds: int = 1,
+    dry_run: bool,
 ) -> int:
-    """Submit what is neither done nor queued; call it again at any time. `dry_run` touches nothing."""
+    """Submit what is neither done nor queued; call it again at any time. `dry_run` touches nothing.
+
+    Args:
+        shards: array tasks of each sampling stage. seeds: trainings of the same pool.
+
+    Raises:
+        UserError: something that must hold before the first job does not, or Slurm refused.
+    """
     resolve_layout(config)  # a step that does not fit its devices is told now, not when they are allocated
     # Jobs start elsewhere: every path in the plans is absolute.
     config.run_dir = str(Path(config.run_dir).resolve())
     probe, base = plan_probe(config), plan_evaluation(config, "base", model_path(config))
     chain = Chain(config, config_file, profile, overrides)
-    links = chain.links(probe, base, shards)
+    links = chain.links(probe, base, shards, seeds)
     print("\n".join(table(links, profile)))
     if dry_run:
         for link in links:
@@ -32,8 +47,9 @@ def submit_campaign(
                 print("\n" + "\n".join(_preview(chain, link)))
         return 0
     chain.submit(links, {"probe": probe, "base": base}, shards)
+    width = max(len(link.name) for link in links)
     for link in links:
-        print(f"{link.name:<8} {'done' if link.done else 'job ' + ', '.join(link.jobs)}")
+        print(f"{link.name:<{width}}  {'done' if link.done else 'job ' + ', '.join(link.jobs)}")
     print(f"next: python jobs/status.py {config.run_dir} --watch; call this again to continue a chain that broke")
     return 0
 
@@ -63,7 +79,8 @@ def table(links: Sequence[Link], profile: ClusterProfile) -> list[str]:
         if link.kind == "array":
             tasks = min(len(link.shards), profile.max_array_tasks or len(link.shards))
             shape = f"{tasks} tasks of {shape}"
-        waits = ", ".join([*link.needs, *(f"{name} (any end)" for name in link.continues)])
+        any_end = [f"{', '.join(link.continues)} (any end)"] if link.continues else []
+        waits = ", ".join([*link.needs, *any_end])
         rows.append((link.name, "done" if link.done else link.kind, waits or "-", shape, f"{hours:.1f}"))
     rows.append(("", "", "", "total", f"{total:.1f}"))
     widths = [max(len(row[i]) for row in rows) for i in range(5)]

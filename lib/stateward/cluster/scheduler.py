@@ -56,9 +56,11 @@ def try_client(*command: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def submit(script: Path, *arguments: str) -> str:
-    """Hand a batch script to sbatch; the id of the job, or of a heterogeneous job's first component."""
-    answer = run_client("sbatch", "--parsable", *arguments, str(script))
+def submit(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+    """Hand a batch script to sbatch; the id of the job, or of a heterogeneous job's first component.
+
+    `env`: variables that the job finds; otherwise all of this process."""
+    answer = run_client("sbatch", "--parsable", *arguments, str(script), env=env)
     return answer.strip().split(";")[0]
 
 

@@ -1,0 +1,39 @@
+"""One job of a campaign's chain, before it is submitted and after."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stateward.cluster.profile import Role
+
+
+@dataclass(kw_only=True)
+class Link:
+    """One job of the chain.
+
+    Attributes:
+        name: of the link and of its Slurm job. kind: ``array``, ``job`` or ``het``.
+        needs, continues: names of links that it waits for, by afterok and by afterany.
+        done: whether the stage behind it stands already.
+        shards: of an array. commands: of a job, run one after the other.
+        run_dir, arguments: of the training of a heterogeneous job: where it writes, and the arguments of its command.
+        jobs: Slurm's ids of what was submitted.
+    """
+
+    name: str
+    kind: str
+    role: Role
+    done: bool
+    needs: tuple[str, ...] = ()
+    continues: tuple[str, ...] = ()
+    shards: list[Path] = field(default_factory=list)
+    commands: list[list[str]] = field(default_factory=list)
+    run_dir: Path = Path()
+    arguments: list[str] = field(default_factory=list)
+    jobs: list[str] = field(default_factory=list)
+
+    def gpu_hours(self, tasks_at_most: int, seconds: int) -> float:
+        """The most that this link can take: devices × nodes × time limit, for every array task."""
+        tasks = min(len(self.shards), tasks_at_most or len(self.shards)) if self.kind == "array" else 1
+        return tasks * self.role.nodes * self.role.gpus * seconds / 3600
