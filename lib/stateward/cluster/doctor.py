@@ -23,8 +23,6 @@ from stateward.cluster.profile import ClusterProfile, Role, load_profile
 from stateward.cluster.scheduler import try_client
 from stateward.errors import nearest, program
 
-ROLES = ("service", "train", "sample", "small")
-
 
 def examine(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> Iterator[Finding]:
     """All checks, from the cheap to the slow. `seconds`: how long the probe of the nodes may wait for free ones.
@@ -37,8 +35,8 @@ def examine(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> Iterat
     yield from _scheduler(profile, facts)
     yield from _accounting(profile, facts)
     sound = True
-    for name in ROLES:
-        for finding in _role(name, getattr(profile, name), profile, facts):
+    for name, role in profile.roles().items():
+        for finding in _role(name, role, profile, facts):
             sound = sound and finding.state != "bad"
             yield finding
     for finding in _verdicts(profile):

@@ -49,7 +49,7 @@ def probe_nodes(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> It
             "container": profile.container.command if profile.container.image else "",
             "image": profile.container.image,
         }
-        roles = [getattr(profile, name) for name in ("service", "train", "sample", "small")]
+        roles = profile.roles().values()
         for partition in dict.fromkeys(role.partition for role in roles):
             of_it = [role for role in roles if role.partition == partition]
             nodes, gpus = max(role.nodes for role in of_it), max(role.gpus for role in of_it)
