@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from stateward.campaign.by_hand import training_script
+from stateward.campaign.link import Link
 from stateward.campaign.mounts import mounts
 from stateward.campaign.simulator import require_sample_room, with_simulator
+from stateward.campaign.submission import table
 from stateward.cluster.profile import ClusterProfile, Role, load_profile
 from stateward.cluster.services import simulator
 from stateward.config import Config, EndpointConfig, load_config
@@ -81,6 +83,13 @@ def test_what_cannot_be_served_is_refused_before_it_is_submitted(profile: Cluste
     gpus.simulator.model = "/nowhere"
     with pytest.raises(UserError, match=r"simulator\.model='/nowhere' is not a checkpoint"):
         with_simulator(gpus, profile)
+
+
+def test_the_plan_counts_its_devices(profile: ClusterProfile, gpus: Config) -> None:
+    hours = Role(partition="gpu", nodes=3, gpus=8, time="2:00:00")
+    link = Link(name="train", kind="het", role=hours, done=False, beside=with_simulator(gpus, profile).simulator)
+    row = table([link], profile)[1]
+    assert row.split()[-7:] == ["3", "×", "8", "GPUs", "+", "4", "56.0"]
 
 
 def test_its_model_is_mounted_in_an_image(model: str, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ class Link:
         name: of the link and of its Slurm job. kind: ``array``, ``job`` or ``het``.
         needs, continues: names of links that it waits for, by afterok and by afterany.
         done: whether the stage behind it stands already.
+        beside: of a heterogeneous job, the role of its third component, if it has one.
         shards: of an array. commands: of a job, run one after the other.
         run_dir, arguments: of the training of a heterogeneous job: where it writes, and the arguments of its command.
         jobs: Slurm's ids of what was submitted.
@@ -31,9 +32,11 @@ class Link:
     commands: list[list[str]] = field(default_factory=list)
     run_dir: Path = Path()
     arguments: list[str] = field(default_factory=list)
+    beside: Role | None = None
     jobs: list[str] = field(default_factory=list)
 
     def gpu_hours(self, tasks_at_most: int, seconds: int) -> float:
         """The most that this link can take: devices × nodes × time limit, for every array task."""
         tasks = min(len(self.shards), tasks_at_most or len(self.shards)) if self.kind == "array" else 1
-        return tasks * self.role.nodes * self.role.gpus * seconds / 3600
+        devices = sum(role.nodes * role.gpus for role in (self.role, self.beside) if role)
+        return tasks * devices * seconds / 3600

@@ -79,6 +79,8 @@ def table(links: Sequence[Link], profile: ClusterProfile) -> list[str]:
         if link.kind == "array":
             tasks = min(len(link.shards), profile.max_array_tasks or len(link.shards))
             shape = f"{tasks} tasks of {shape}"
+        if link.beside:
+            shape += f" + {link.beside.gpus}"
         any_end = [f"{', '.join(link.continues)} (any end)"] if link.continues else []
         waits = ", ".join([*link.needs, *any_end])
         rows.append((link.name, "done" if link.done else link.kind, waits or "-", shape, f"{hours:.1f}"))

@@ -67,11 +67,11 @@ class SimulatorNode:
             self.stamp("the simulator ended")
             return 0
         except (SystemFault, UserError) as error:
-            self.stamp(f"failed: {error}")
-            folder = self.address_file.parent
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             # The first line alone: what a log said last differs from start to start, and the cause may be the same.
             cause = str(error).splitlines()[0]
+            self.stamp(f"failed: {cause if isinstance(error, UserError) else error}")
+            folder = self.address_file.parent
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             Rendezvous(folder, rank=self.rank, size=0, deadline_seconds=0).give_up(self.step.node, cause)
             if isinstance(error, UserError):
                 raise
