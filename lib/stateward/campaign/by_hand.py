@@ -61,12 +61,18 @@ def submit_from_home(script: str, profile: ClusterProfile) -> str:
 
     Where the profile says nothing of how `python` becomes the right one, this very interpreter is put first on PATH.
     """
-    env = {**os.environ, "PYTHON": sys.executable}
+    env = {**submission_environment(), "PYTHON": sys.executable}
     if not (profile.setup or profile.modules or profile.container.image):
         env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
     else:
         del env["PYTHON"]
     return submit_text(script, f"--chdir={HOME}", env=env)
+
+
+def submission_environment() -> dict[str, str]:
+    """This process's variables without those that a training script takes from a person who calls sbatch: a shell
+    that has them for something else must not send a rendered job elsewhere."""
+    return {name: value for name, value in os.environ.items() if name not in ("CONFIG", "RUN_DIR", "MAX_RESTARTS")}
 
 
 def sized(config: Config, profile: ClusterProfile) -> ClusterProfile:

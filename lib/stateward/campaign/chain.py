@@ -10,14 +10,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import os
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from stateward.campaign.by_hand import sized
+from stateward.campaign.by_hand import sized, submission_environment
 from stateward.campaign.link import Link
 from stateward.campaign.mounts import mounts
 from stateward.campaign.pipeline import JOBS
@@ -95,6 +94,7 @@ class Chain:
                 name=f"train{of_seed}",
                 kind="het",
                 role=p.train,
+                beside=p.simulator,
                 done=(run.run_dir / "train" / "DONE").is_file(),
                 needs=("curate",),
                 run_dir=run.run_dir,
@@ -180,9 +180,7 @@ class Chain:
             )
         script = self.folder / f"{link.name}.sh"
         script.write_text(self.script(link, dependency))
-        # A script takes these from a person who submits it by hand; here the same shell may have them for a make.
-        env = {name: value for name, value in os.environ.items() if name not in ("CONFIG", "RUN_DIR", "MAX_RESTARTS")}
-        return [submit(script, env=env)]
+        return [submit(script, env=submission_environment())]
 
     def _queued(self, record: dict[str, list[str]]) -> dict[str, list[str]]:
         """Job → states of its tasks or components that still may run or do."""
