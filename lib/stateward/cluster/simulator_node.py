@@ -54,6 +54,8 @@ class SimulatorNode:
         """
         adopt_orphans()
         signal.signal(signal.SIGTERM, _terminate)
+        folder = self.address_file.parent
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
             with ExitStack() as stack:
                 scratch = stack.enter_context(scratch_folder(self.scratch, self.step.job, self.rank))
@@ -67,11 +69,11 @@ class SimulatorNode:
             self.stamp("the simulator ended")
             return 0
         except (SystemFault, UserError) as error:
+            # The other step ends once it is told, and then the job ends this one; the status is to be its own.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             # The first line alone: what a log said last differs from start to start, and the cause may be the same.
             cause = str(error).splitlines()[0]
             self.stamp(f"failed: {cause if isinstance(error, UserError) else error}")
-            folder = self.address_file.parent
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             Rendezvous(folder, rank=self.rank, size=0, deadline_seconds=0).give_up(self.step.node, cause)
             if isinstance(error, UserError):
                 raise
