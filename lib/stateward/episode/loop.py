@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from stateward.episode.actions import Actions
 from stateward.episode.policy import Policy, PolicySession, assistant_message
 from stateward.episode.users import User, is_done
 from stateward.errors import SystemFault
@@ -23,9 +24,9 @@ Message = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeLimits:
-    """Bounds of one episode; a task's own limits win where they are smaller."""
+    """Bounds of one episode, besides the task's own."""
 
-    max_agent_turns: int = 60
+    max_agent_turns: int = 60  # assistant turns; a task's limit counts actions, see `Actions`
     max_seconds: float = 3_600.0
     tool_deadline_seconds: float = 30.0
 
@@ -36,6 +37,7 @@ class _Progress:
 
     messages: list[Message] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    unseen: int = 0  # results at the end, of calls that took the last action, which the check does not see
     tool_errors: int = 0
     turns: int = 0
     finish: str = ""
@@ -132,10 +134,14 @@ class EpisodeRunner:
         known = {spec.name for spec in specs}
         session = self.policy.begin(progress.messages, [spec.to_openai() for spec in specs], seed)
         progress.session = session
-        limit = min(self.limits.max_agent_turns, task.max_agent_turns or self.limits.max_agent_turns)
+        begun = len(progress.messages)
+        actions = Actions(most=task.max_agent_turns)
+        if actions.spent:
+            progress.finish = "agent_limit"
+            return
         user_turns = 0
         while True:
-            if progress.turns >= limit:
+            if progress.turns >= self.limits.max_agent_turns:
                 progress.finish = "agent_limit"
                 return
             if session.room() < 1:
@@ -144,22 +150,36 @@ class EpisodeRunner:
             with progress.clock("sample"):
                 turn, cut = await session.next_turn()
             progress.turns += 1
+            ends = [call for call in turn.calls if call.name in task.end_turn_tools]
+            turn, whole = actions.follow(turn)
             progress.messages.append(assistant_message(turn))
             if cut:
                 # A turn that lost its end cannot be continued as if it were whole.
                 progress.finish = "length"
                 return
+            # As the format has it: with them none of the turn's calls is run, and the check sees those that end it.
+            progress.calls += [_recorded(call, "", is_error=False) for call in ends]
             if turn.calls:
-                ends = [call for call in turn.calls if call.name in task.end_turn_tools]
                 if ends:
-                    # As the format has it: none of the turn's calls is run, and the check sees those that end it.
-                    progress.calls += [_recorded(call, "", is_error=False) for call in ends]
                     progress.finish = "end_turn_tool"
                     return
-                session.observe(await self._answer(task, world, turn.calls, known, progress))
+                if not whole:
+                    progress.finish = "done" if _said_done(progress.messages[begun:]) else "agent_limit"
+                    return
+                results, shown = await self._answer(task, world, turn.calls, known, progress)
+                if actions.spent:
+                    progress.unseen = len(results) - 1
+                    progress.finish = "done" if _said_done(progress.messages[begun:]) else "agent_limit"
+                    return
+                actions.taken += len(shown)
+                progress.messages += [{**message, "direct": True} for message in shown]
+                session.observe([*results, *shown])
                 continue
-            if is_done(turn.text):
+            if _said_done(progress.messages[begun:]):
                 progress.finish = "done"
+                return
+            if actions.spent:
+                progress.finish = "agent_limit"
                 return
             if self.user is None or not task.user_context:
                 progress.finish = "no_user"
@@ -180,24 +200,27 @@ class EpisodeRunner:
 
     async def _answer(
         self, task: Task, world: World, calls: Sequence[ToolCall], known: set[str], progress: _Progress
-    ) -> list[Message]:
-        """What the policy reads after its calls: the tools' messages, then what they showed to the user directly."""
+    ) -> tuple[list[Message], list[Message]]:
+        """The tools' messages, then what the last of them showed to the user directly; the policy reads both.
+
+        Of several calls in a turn only the last one's direct text is shown, as in the format's own framework.
+        """
         policies = {policy.name: policy for policy in task.tools if policy.direct_response}
-        answers, shown = [], []
+        answers: list[Message] = []
+        shown: list[Message] = []
         for call in calls:
             text, is_error = await self._call(task, world, call, known, progress)
+            shown = []
             if call.name in policies and not is_error:
                 try:
-                    shown.append(policies[call.name].direct_text(text))
+                    shown = [{"role": "assistant", "content": policies[call.name].direct_text(text)}]
                 except ValueError:
                     text, is_error = DIRECT_FAILED, True
             progress.tool_errors += is_error
             progress.calls.append(_recorded(call, text, is_error=is_error))
             answers.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
-        direct: list[Message] = [{"role": "assistant", "content": text} for text in shown]
         progress.messages += answers
-        progress.messages += [{**message, "direct": True} for message in direct]
-        return [*answers, *direct]
+        return answers, shown
 
     async def _call(
         self, task: Task, world: World, call: ToolCall, known: set[str], progress: _Progress
@@ -240,12 +263,19 @@ class EpisodeRunner:
                 record.tokens = session.tokens()
 
 
+def _said_done(messages: Sequence[Message]) -> bool:
+    """Whether the agent's last words say that nothing is left to do. A turn without words does not take them back."""
+    said = next((m for m in reversed(messages) if m["role"] == "assistant" and m.get("content")), None)
+    return said is not None and not said.get("direct") and is_done(said["content"])
+
+
 def _evidence(trial: Trial, task: Task, world: World, progress: _Progress) -> Evidence:
     said = [m for m in progress.messages if m["role"] == "assistant" and m.get("content")]
+    seen = slice(-progress.unseen if progress.unseen else None)
     return Evidence(
         response=next((m["content"] for m in reversed(said) if not m.get("direct")), ""),
-        messages=progress.messages,
-        tool_calls=progress.calls,
+        messages=progress.messages[seen],
+        tool_calls=progress.calls[seen],
         effects=progress.final_state,
         init_result=world.init_result,
         tool_direct_responses=[m["content"] for m in said if m.get("direct")],

@@ -83,7 +83,7 @@ def from_chat(messages: Iterable[dict[str, Any]]) -> list[Message]:
             continue
         if message.get("reasoning_content"):
             out.append(Text(role=role, content=message["reasoning_content"], metadata={"tag": "think"}))
-        if content or not message.get("tool_calls"):
+        if content or role != "assistant":  # an agent's turn without text says nothing, and is no message
             metadata: dict[str, Any] = {}
             if message.get("direct"):
                 metadata["tag"] = "direct"
