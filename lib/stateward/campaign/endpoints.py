@@ -15,6 +15,7 @@ from stateward.config.simulator import read_address, simulated
 from stateward.policy.samplers.chat import ChatSampler
 from stateward.policy.samplers.http import Retry
 
+_LATER_SECONDS = 60.0
 #: A server that is just being started is given two minutes.
 _RETRY = Retry(attempts=8, attempt_seconds=60.0, deadline_seconds=120.0)
 
@@ -22,7 +23,8 @@ _RETRY = Retry(attempts=8, attempt_seconds=60.0, deadline_seconds=120.0)
 def check_endpoints(config: EpisodeConfig, retry: Retry = _RETRY, *, simulator_seconds: float = 0.0) -> list[str]:
     """One line an endpoint that answered; none where users are scripted and nobody judges.
 
-    `simulator_seconds`: how long the simulator's server, which another node starts now, is waited for.
+    `simulator_seconds`: that the simulator's server, which another node starts now, may take. It is waited for a little
+    longer, so that its own words on why it did not start come first.
 
     Raises:
         SystemFault("user" or "judge"): it did not answer, or refused; the text has its address and words.
@@ -32,7 +34,7 @@ def check_endpoints(config: EpisodeConfig, retry: Retry = _RETRY, *, simulator_s
     parties = {"user": config.user, "judge": config.judge}
     asked = {party: endpoint for party, endpoint in parties.items() if endpoint.kind in ("chat", "simulator")}
     if simulated(config):
-        read_address(os.environ, wait_seconds=simulator_seconds)
+        read_address(os.environ, wait_seconds=simulator_seconds + (_LATER_SECONDS if simulator_seconds else 0.0))
     return [asyncio.run(_ask(party, endpoint, retry)) for party, endpoint in asked.items()]
 
 
