@@ -92,6 +92,19 @@ def test_a_node_that_does_not_see_the_run_directory_is_named(
     assert "ok   node gpu2: sees the run directory" in text
 
 
+def test_nodes_that_cannot_start_the_image_say_why(
+    on_cluster: OneMachineSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The probe starts as jobs do: in the image, whatever Python the nodes have."""
+    profile = changed(tmp_path, ("name: practice", "name: practice\ncontainer: { image: /no/such.sif }"))
+    status, text = examined(profile, tmp_path, capsys)
+    assert status == 1
+    told = "does not see the image /no/such.sif → put it on the file system that all nodes share"
+    assert [line.endswith(told) for line in text.splitlines() if line.startswith("BAD")] == [True, True], text
+    assert "BAD  nodes of cpu: " in text
+    assert "BAD  nodes of gpu: " in text
+
+
 def test_a_limit_of_jobs_is_read_from_accounting(
     on_cluster: OneMachineSlurm, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,12 +112,12 @@ def test_a_limit_of_jobs_is_read_from_accounting(
         pytest.skip("no slurmdbd on this machine")
     limit = ("sacctmgr", "-i", "modify", "user", "root", "set")
     try:
-        on_cluster.run(*limit, "MaxSubmitJobs=12", check=True)
+        on_cluster.run(*limit, "MaxSubmitJobs=13", check=True)
         status, text = examined(PRACTICE, tmp_path, capsys, "--wait", "0")
     finally:
         on_cluster.run(*limit, "MaxSubmitJobs=-1", check=True)
     assert status == 1
-    assert "BAD  jobs a user: at most 12 may be queued, and every array task counts; max_array_tasks=4" in text
+    assert "BAD  jobs a user: at most 13 may be queued, and every array task counts; max_array_tasks=4" in text
     assert "→ set max_array_tasks to 2" in text
 
 

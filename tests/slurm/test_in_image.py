@@ -22,6 +22,7 @@ from stateward.campaign.mounts import mounts
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.image_check import check_image
+from stateward.cluster.node_probe import probe_nodes
 from stateward.cluster.one_machine import OneMachineSlurm
 from stateward.cluster.profile import ClusterProfile, ContainerConfig
 from stateward.cluster.scheduler import queue, submit
@@ -167,6 +168,17 @@ def test_an_array_task_in_the_image_requeues_itself(
     broken_host.run("scancel", "--signal=USR2", job, check=True)
     until(lambda: file.with_suffix(".ran").read_text() == "0\n1\n", seconds=300)
     until(lambda: not queue([job]) or all(q.state == "COMPLETED" for q in queue([job])), seconds=300)
+
+
+def test_the_doctor_needs_no_python_of_the_nodes(
+    broken_host: OneMachineSlurm, in_image: ClusterProfile, tmp_path: Path
+) -> None:
+    findings = list(probe_nodes(replace(in_image, setup=["true"]), tmp_path / "run", seconds=240))
+    assert not [finding.line() for finding in findings if finding.state == "bad"]
+    fit = [finding for finding in findings if finding.state == "good"]
+    assert sorted(finding.what for finding in fit) == ["node cpu1", "node gpu1", "node gpu2", "node gpu3"]
+    assert all("sees the run directory" in finding.found for finding in fit)
+    assert all("the image starts in apptainer version" in finding.found for finding in fit)
 
 
 def test_the_nodes_are_looked_at_from_inside(

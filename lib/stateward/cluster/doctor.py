@@ -88,16 +88,16 @@ def _accounting(profile: ClusterProfile, facts: ClusterFacts) -> Iterator[Findin
     if not limits or not facts.enforces_limits:
         return
     limit = min(limits)
-    # The chain queues two arrays at a time, and five jobs of one or two components.
-    room = limit - 8
-    if profile.max_array_tasks and 2 * profile.max_array_tasks <= room:
+    # The whole chain is queued at once: three arrays, three jobs, and the training job with its components.
+    room = limit - 6
+    if profile.max_array_tasks and 3 * profile.max_array_tasks <= room:
         yield good("jobs a user", f"at most {limit} queued, {profile.max_array_tasks} tasks an array")
     else:
         yield bad(
             "jobs a user",
             f"at most {limit} may be queued, and every array task counts; max_array_tasks={profile.max_array_tasks}",
-            f"set max_array_tasks to {max(1, room // 2)}"
-            + ("" if room >= 2 else ", and submit stage by stage (jobs/probe.py --array), not the chain"),
+            f"set max_array_tasks to {max(1, room // 3)}"
+            + ("" if room >= 3 else ", and submit stage by stage (jobs/probe.py --array), not the chain"),
         )
 
 

@@ -1,12 +1,15 @@
 """What only the nodes know: a short job step on each kind of node, which reports itself as one line of JSON.
 
-python -m stateward.cluster.node_probe SPEC.json     # on a node; started by `probe_nodes`
+    python -m stateward.cluster.node_probe SPEC     # on a node; started by `probe_nodes`
+
+It starts as jobs do: in the profile's image where there is one, so that nothing of a node's own Python is asked for.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shlex
 import shutil
@@ -18,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from stateward.cluster.batch import environment_lines
+from stateward.cluster.container import launcher
 from stateward.cluster.finding import Finding, bad, good, unknown
 from stateward.cluster.node import node_address
 from stateward.cluster.profile import ClusterProfile
@@ -25,6 +29,10 @@ from stateward.cluster.scheduler import try_client
 from stateward.errors import UserError
 
 _MARK = "stateward-node "
+#: What the step's shell saw, outside an image: the text of the canary, and the version of the container runtime.
+_CANARY, _RUNTIME = "STATEWARD_PROBE_CANARY", "STATEWARD_PROBE_RUNTIME"
+#: How a launcher says that a node cannot start the image.
+_REFUSED = re.compile(r"^error: (.*) → do: (.*)$", re.MULTILINE)
 #: CUDA 13's first driver branch; older ones cannot run the image's wheels.
 MIN_DRIVER = 580
 
@@ -42,30 +50,24 @@ def probe_nodes(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> It
         yield bad("run directory", f"{run_dir} cannot be written here: {error}", "name another with --run-dir")
         return
     try:
-        spec = {
-            "canary": str(canary),
-            "scratch": profile.scratch,
-            "interface": profile.network_interface,
-            "container": profile.container.command if profile.container.image else "",
-            "image": profile.container.image,
-        }
         roles = profile.roles().values()
         for partition in dict.fromkeys(role.partition for role in roles):
             of_it = [role for role in roles if role.partition == partition]
             nodes, gpus = max(role.nodes for role in of_it), max(role.gpus for role in of_it)
-            yield from _probe(profile, partition, nodes, gpus, spec, seconds)
+            yield from _probe(profile, partition, nodes, gpus, canary, seconds)
     finally:
         canary.unlink(missing_ok=True)
 
 
 def _probe(
-    profile: ClusterProfile, partition: str, nodes: int, gpus: int, spec: dict[str, str], seconds: float
+    profile: ClusterProfile, partition: str, nodes: int, gpus: int, canary: Path, seconds: float
 ) -> Iterator[Finding]:
     command = ["srun", f"--partition={partition}", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     command += [
         "--cpus-per-task=1",
         "--mem=1G",
         "--time=5",
+        "--chdir=/",  # of which a launcher mounts nothing
         f"--immediate={seconds:.0f}",
         "--job-name=stateward-doctor",
     ]
@@ -77,12 +79,13 @@ def _probe(
     if gpus:
         kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
         command.append(f"--gres=gpu:{kind}1" if profile.gpu_request == "gres" else f"--gpus-per-node={kind}1")
-    python = "python" if profile.setup or profile.modules else sys.executable
-    probe = [python, "-m", "stateward.cluster.node_probe", json.dumps(spec)]
-    command += ["bash", "-c", "\n".join(["set -e", *environment_lines(profile), f"exec {shlex.join(probe)}"])]
+    command += ["bash", "-c", "\n".join(_script(profile, canary))]
     status, answer = try_client(*command)
     rows = [json.loads(line[len(_MARK) :]) for line in answer.splitlines() if line.startswith(_MARK)]
-    if not rows:
+    refused = sorted(set(_REFUSED.findall(answer)))
+    for problem, do in refused:
+        yield bad(f"nodes of {partition}", problem, do)
+    if not rows and not refused:
         if "Unable to allocate resources" in answer or "immediate" in answer.lower():
             yield unknown(f"nodes of {partition}", f"not probed: {nodes} were not free within {seconds:.0f} s")
         else:
@@ -90,23 +93,38 @@ def _probe(
             yield bad(f"nodes of {partition}", f"the probe ended with status {status}: {tail}", "mend setup or modules")
         return
     for row in sorted(rows, key=lambda row: str(row["node"])):
-        yield from _judge(row, profile, spec, gpus=gpus)
-    if len(rows) < nodes:
+        yield from _judge(row, canary, gpus=gpus)
+    if len(rows) < nodes and not refused:
         yield bad(f"nodes of {partition}", f"only {len(rows)} of {nodes} answered")
 
 
-def _judge(row: dict[str, Any], profile: ClusterProfile, spec: dict[str, str], *, gpus: int) -> Iterator[Finding]:
+def _script(profile: ClusterProfile, canary: Path) -> list[str]:
+    """Shell lines of the step: the set-up of our jobs, what only the node itself shows, then the report."""
+    container = profile.container
+    lines = [
+        "set -e",
+        *environment_lines(profile),
+        f'export {_CANARY}="$(cat {shlex.quote(str(canary))} 2> /dev/null)"',
+    ]
+    spec = {"canary": canary.name, "interface": profile.network_interface, "scratch": profile.scratch}
+    if container.image:
+        lines.append(f'export {_RUNTIME}="$({shlex.quote(container.command)} --version 2> /dev/null)"')
+        spec["scratch"] = "/tmp"  # of the image, where it is a private folder of the scratch
+    probe = ["-m", "stateward.cluster.node_probe", json.dumps(spec)]
+    if container.image:
+        return [*lines, f"set -- {shlex.join(probe)}", launcher(container, scratch=profile.scratch)]
+    python = "python" if profile.setup or profile.modules else sys.executable
+    return [*lines, f"exec {shlex.join([python, *probe])}"]
+
+
+def _judge(row: dict[str, Any], canary: Path, *, gpus: int) -> Iterator[Finding]:
     node, wrong = f"node {row['node']}", False
     if not row["canary"]:
         wrong = True
-        folder = Path(spec["canary"]).parent
-        yield bad(node, f"does not see {folder}", "put run directories on the file system that all nodes share")
+        yield bad(node, f"does not see {canary.parent}", "put run directories on the file system that all nodes share")
     for problem, do in row["problems"]:
         wrong = True
         yield bad(node, problem, do)
-    if profile.container.image and not row["container"]:
-        wrong = True
-        yield bad(node, f"no {profile.container.command} on PATH", "add its module to modules")
     driver = str(row["driver"])
     if gpus and not driver:
         yield unknown(node, "no nvidia-smi, so the driver is not known")
@@ -116,7 +134,7 @@ def _judge(row: dict[str, Any], profile: ClusterProfile, spec: dict[str, str], *
     if not wrong:
         facts = [f"sees the run directory, address {row['address']}, {row['scratch_free_gb']} GB free in scratch"]
         facts += [f"driver {driver}"] if driver else []
-        facts += [str(row["container"])] if row["container"] else []
+        facts += [f"the image starts in {row['runtime']}"] if row["runtime"] else []
         yield good(node, ", ".join(facts))
 
 
@@ -134,15 +152,12 @@ def facts_here(spec: dict[str, str]) -> dict[str, Any]:
             free = shutil.disk_usage(spec["scratch"]).free >> 30
     except OSError as error:
         problems.append((f"scratch {spec['scratch']} cannot be written: {error}", "set scratch to a node-local folder"))
-    if spec["image"] and not Path(spec["image"]).exists():
-        problems.append((f"does not see the image {spec['image']}", "put it on the file system that all nodes share"))
-    canary = Path(spec["canary"])
     return {
         "node": os.environ.get("SLURMD_NODENAME", os.uname().nodename),
-        "canary": canary.is_file() and canary.read_text() == canary.name,
+        "canary": os.environ.get(_CANARY, "") == spec["canary"],
         "address": address,
         "scratch_free_gb": free,
-        "container": _first_line(spec["container"], "--version") if spec["container"] else "",
+        "runtime": os.environ.get(_RUNTIME, ""),
         "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "problems": problems,
     }

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import getpass
 import os
+import re
 import shutil
 import signal
 import socket
@@ -25,7 +26,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stateward.errors import UserError
+from stateward.errors import UserError, program
 
 _SBIN = ("/usr/sbin", "/sbin")
 NODES = ("cpu1", "gpu1", "gpu2", "gpu3")
@@ -277,7 +278,12 @@ class OneMachineSlurm:
             options.append("--user=root")
         if not (data / "mysql").is_dir():
             install = ["mariadb-install-db", *options, "--auth-root-authentication-method=normal", "--skip-test-db"]
-            self._logged(install, "mariadb-install.log")
+            try:
+                self._logged(install, "mariadb-install.log")
+            except UserError:
+                # Half of a database would be taken for a whole one by the next start.
+                shutil.rmtree(data, ignore_errors=True)
+                raise
         path = self.root / "my" / "s"
         if self._pid("mariadb") is None:
             command = ["mariadbd", *options, f"--socket={path}", f"--port={self.port_base + 6}"]
@@ -317,14 +323,16 @@ class OneMachineSlurm:
             self._logged(command, f"{name}.out")
 
     def _logged(self, command: Sequence[str], log: str) -> None:
-        with open(self.root / "log" / log, "ab") as file:
+        path = self.root / "log" / log
+        before = path.stat().st_size if path.exists() else 0
+        with open(path, "ab") as file:
             status = subprocess.run(
                 command, env=self.env, cwd=self.root, stdin=subprocess.DEVNULL, stdout=file, stderr=file, check=False
             )
         if status.returncode:
-            tail = (self.root / "log" / log).read_text(errors="replace")[-600:]
+            said = path.read_bytes()[before:].decode(errors="replace")
             raise UserError(
-                f"{command[0]} ended with status {status.returncode}", tail.strip(), f"read {self.root}/log"
+                f"{command[0]} ended with status {status.returncode}", _complaint(said), f"read {self.root}/log"
             )
 
     def _pid(self, name: str) -> int | None:
@@ -340,6 +348,13 @@ class OneMachineSlurm:
             if time.monotonic() > deadline:
                 raise UserError(f"{what}: not within {seconds:g} s", do=f"read {self.root}/log/{log}")
             time.sleep(0.05)
+
+
+def _complaint(said: str, most: int = 2_000) -> str:
+    """What a program said of its failure: the lines that speak of one, as some end with a page of general advice."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    trouble = [line for line in lines if re.search(r"error|warning|fatal|fail|cannot|can't|couldn't", line, re.I)]
+    return "\n".join(trouble or lines)[-most:]
 
 
 def free_port_base(first: int, last: int) -> int:
@@ -373,23 +388,21 @@ def _write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="A whole Slurm on one machine, to practise on.")
     parser.add_argument("action", choices=["up", "down"])
     parser.add_argument("dir", type=Path)
     parser.add_argument("--port-base", type=int, default=26_800)
     parser.add_argument("--no-accounting", action="store_true", help="without slurmdbd: there is no sacct then")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     cluster = OneMachineSlurm(root=args.dir, port_base=args.port_base, accounting=not args.no_accounting)
-    try:
-        if args.action == "up":
-            cluster.up()
-            print(f"export SLURM_CONF={cluster.env['SLURM_CONF']}")
-        else:
-            cluster.down()
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    if args.action == "up":
+        cluster.up()
+        print(f"export SLURM_CONF={cluster.env['SLURM_CONF']}")
+    else:
+        cluster.down()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    program(main)

@@ -37,7 +37,7 @@ from stateward.cluster.ray_command import CLIENT_SERVER, TYPESENSE, one_vendor, 
 from stateward.cluster.rendezvous import Rendezvous, check_reports, start_folder
 from stateward.cluster.scheduler import try_client
 from stateward.cluster.services.typesense import key_file, serve
-from stateward.errors import SystemFault, UserError
+from stateward.errors import SystemFault, UserError, program
 
 #: The driver finds the cluster in these variables.
 ADDRESS, NODES = "STATEWARD_RAY_ADDRESS", "STATEWARD_RAY_NODES"
@@ -93,6 +93,7 @@ class RayRank:
         except (SystemFault, UserError) as error:
             self.stamp(f"failed: {error}")
             self.meeting.give_up(self.step.node, str(error))
+            # Not 2, which is never worth another start: what a node lacks (room in its scratch), another may have.
             status = 1
         # srun kills every rank once one has ended badly. So all clean up first, and then they end together.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -280,7 +281,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except UserError as error:
-        sys.exit(f"error: {error}")
+    program(main)
