@@ -2,14 +2,16 @@
 
     python -m stateward.cluster.bench [--json FILE]
 
-Three figures, each beside its plain counterpart on the same cluster: submission of an array of 200 tasks against one
-`sbatch --array`; from the allocation's start to a proven Ray over four nodes against `ray start --head` and one worker;
-from the driver's end to no process of the job left. Medians, with the extremes.
+Each figure stands beside its plain counterpart on the same cluster: an array of 200 tasks, submitted by a process that
+runs already (as jobs/pipeline.py does it) and as a command of its own, against one `sbatch --array`; from the
+allocation's start to a proven Ray over four nodes against `ray start --head` and one worker; from the driver's end to
+no process of the job left. Medians, with the extremes.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import re
@@ -19,12 +21,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import psutil
 
-from stateward.cluster.arrays import submit_array
+from stateward.cluster import arrays
 from stateward.cluster.batch import training_job
 from stateward.cluster.node import port_block
 from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
@@ -37,44 +42,104 @@ TASKS = 200
 _DRIVER = "import sys, time; '--preflight' in sys.argv or print('driver ends', time.time(), flush=True)"
 
 
-def bench(work: Path, cluster: OneMachineSlurm, rounds: int) -> dict[str, list[float]]:
-    """Seconds, `rounds` of each figure: ours and plain take turns, so that both see the same machine."""
+#: What somebody calls who has nothing running yet.
+_COMMAND = """
+import sys
+from pathlib import Path
+from stateward.cluster.arrays import submit_array
+from stateward.cluster.profile import load_profile
+profile, folder = load_profile(sys.argv[1]), Path(sys.argv[2])
+profile.max_array_tasks, profile.sample.extra = 0, {"begin": "now+1hour"}
+files = [folder / f"shard-{i:04d}.json" for i in range(int(sys.argv[3]))]
+submit_array("builtins:print", files, profile=profile, role=profile.sample, folder=folder, name="bench")
+"""
+_PRACTICE = Path(__file__).parents[3] / "configs" / "cluster" / "practice.yaml"
+
+
+def submissions(work: Path, cluster: OneMachineSlurm, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each way to submit; they take turns, so that all see the same machine."""
+    figures: dict[str, list[float]] = {name: [] for name in ("sbatch", "array", "its sbatch", "its record", "command")}
     profile = _profile()
-    figures: dict[str, list[float]] = {name: [] for name in _NAMES}
+    importlib.import_module("stateward.cluster.array_script")  # what a process that runs has imported
     for number in range(rounds):
-        folder = work / str(number)
+        folder = work / f"submit-{number}"
         folder.mkdir()
-        figures["sbatch"].append(_seconds(lambda folder=folder: _plain_array(folder)))  # type: ignore[misc]
-        figures["array"].append(_seconds(lambda folder=folder: _our_array(folder, profile)))  # type: ignore[misc]
+        script = folder / "plain.sh"
+        script.write_text("#!/bin/bash\ntrue\n")
+        plain = ["sbatch", f"--array=0-{TASKS - 1}", "--hold", "--output=/dev/null", "--partition=cpu", str(script)]
+        figures["sbatch"].append(_seconds(partial(subprocess.run, plain, check=True, capture_output=True)))
+        files = [folder / f"shard-{i:04d}.json" for i in range(TASKS)]
+        ours = partial(
+            arrays.submit_array, "builtins:print", files, profile=profile, role=profile.sample, folder=folder, name="b"
+        )
+        with _timed("submit") as its_sbatch, _timed("write_json") as its_record:
+            figures["array"].append(_seconds(ours))
+        figures["its sbatch"].append(sum(its_sbatch))
+        figures["its record"].append(sum(its_record))
+        command = [sys.executable, "-c", _COMMAND, str(_PRACTICE), str(folder / "command"), str(TASKS)]
+        figures["command"].append(_seconds(partial(subprocess.run, command, check=True)))
         _drain(cluster)
-        figures["ray start"].append(_plain_ray())
-        ready, gone = _training(folder, profile, cluster)
-        figures["ready"].append(ready)
-        figures["gone"].append(gone)
-        print(f"round {number + 1} of {rounds}: { ({k: round(v[-1], 2) for k, v in figures.items()}) }", flush=True)
     return figures
 
 
-_NAMES = {
+def rays(work: Path, cluster: OneMachineSlurm, rounds: int) -> dict[str, list[float]]:
+    """Seconds of the plain Ray, of ours until it is proven, and of its end, in turn."""
+    figures: dict[str, list[float]] = {name: [] for name in ("ray start", "ready", "gone")}
+    for number in range(rounds):
+        folder = work / f"ray-{number}"
+        folder.mkdir()
+        figures["ray start"].append(_plain_ray())
+        ready, gone = _training(folder, _profile(), cluster)
+        figures["ready"].append(ready)
+        figures["gone"].append(gone)
+        print(f"Ray, {number + 1} of {rounds}: { ({k: round(v[-1], 2) for k, v in figures.items()}) }", flush=True)
+    return figures
+
+
+_TITLES = {
     "sbatch": f"`sbatch --array` of {TASKS} tasks",
     "array": f"our array of {TASKS} tasks, resumable, one log an attempt",
+    "its sbatch": "of it `sbatch` itself",
+    "its record": "of it the durable record of its id",
+    "command": "our array as a command of its own, with Python's start and imports",
     "ray start": "`ray start --head` and one worker on this machine",
     "ready": "allocation to a proven Ray on 4 nodes",
     "gone": "driver's end to no process of the job left",
 }
+_PLAIN = {"array": "sbatch", "command": "sbatch", "ready": "ray start"}
 
 
 def table(figures: dict[str, list[float]]) -> list[str]:
     """The figures as Markdown."""
-    lines = ["| | median | least | most | against plain |", "|---|---:|---:|---:|---:|"]
-    plain = {"array": "sbatch", "ready": "ray start"}
-    for name, title in _NAMES.items():
-        row = figures[name]
+    lines = ["| | rounds | median | least | most | against plain |", "|---|---:|---:|---:|---:|---:|"]
+    for name, row in figures.items():
         ratio = ""
-        if name in plain:
-            ratio = f"{statistics.median(row) / statistics.median(figures[plain[name]]):.2f} ×"
-        lines.append(f"| {title} | {statistics.median(row):.2f} s | {min(row):.2f} s | {max(row):.2f} s | {ratio} |")
+        if name in _PLAIN:
+            ratio = f"{statistics.median(row) / statistics.median(figures[_PLAIN[name]]):.2f} ×"
+        spread = " | ".join(_words(value) for value in (statistics.median(row), min(row), max(row)))
+        lines.append(f"| {_TITLES[name]} | {len(row)} | {spread} | {ratio} |")
     return lines
+
+
+def _words(seconds: float) -> str:
+    return f"{seconds * 1_000:.1f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+@contextmanager
+def _timed(name: str) -> Iterator[list[float]]:
+    """Seconds of each call of a function that `arrays` uses."""
+    seconds: list[float] = []
+    real = getattr(arrays, name)
+
+    def timed(*args: object, **rest: object) -> object:
+        began = time.perf_counter()
+        try:
+            return real(*args, **rest)
+        finally:
+            seconds.append(time.perf_counter() - began)
+
+    with patch.object(arrays, name, timed):
+        yield seconds
 
 
 def _profile() -> ClusterProfile:
@@ -84,7 +149,7 @@ def _profile() -> ClusterProfile:
         network_interface="loopback",
         service=Role(partition="cpu", cpus=4, memory_gb=8, time="1:00:00"),
         train=Role(partition="gpu", nodes=3, cpus=8, memory_gb=8, gpus=1, time="1:00:00"),
-        sample=Role(partition="gpu", cpus=4, memory_gb=8, gpus=1, time="1:00:00"),
+        sample=Role(partition="gpu", cpus=4, memory_gb=8, gpus=1, time="1:00:00", extra={"begin": "now+1hour"}),
         small=Role(partition="cpu", cpus=2, memory_gb=8, time="1:00:00"),
         max_restarts=0,
     )
@@ -94,18 +159,6 @@ def _seconds(call: Callable[[], object]) -> float:
     began = time.perf_counter()
     call()
     return time.perf_counter() - began
-
-
-def _plain_array(folder: Path) -> None:
-    script = folder / "plain.sh"
-    script.write_text("#!/bin/bash\ntrue\n")
-    submit(script, f"--array=0-{TASKS - 1}", "--hold", "--output=/dev/null", "--partition=cpu")
-
-
-def _our_array(folder: Path, profile: ClusterProfile) -> None:
-    files = [folder / f"shard-{i:04d}.json" for i in range(TASKS)]
-    profile.sample.extra = {"nice": 0, "begin": "now+1hour"}
-    submit_array("builtins:print", files, profile=profile, role=profile.sample, folder=folder / "array", name="bench")
 
 
 def _drain(cluster: OneMachineSlurm) -> None:
@@ -180,7 +233,8 @@ def _processes_of(job: str, cluster: OneMachineSlurm) -> list[int]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=10, help="of submissions (10)")
+    parser.add_argument("--ray-rounds", type=int, default=3, help="of Ray, some minutes each (3)")
     args = parser.parse_args(argv)
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="swb-", dir="/tmp") as name:
@@ -190,7 +244,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             cluster.up()
             os.environ |= {"SLURM_CONF": cluster.env["SLURM_CONF"], "PATH": cluster.env["PATH"]}
-            figures = bench(Path(name), cluster, args.rounds)
+            figures = submissions(Path(name), cluster, args.rounds)
+            if args.ray_rounds:
+                figures |= rays(Path(name), cluster, args.ray_rounds)
         finally:
             cluster.down()
     print("\n".join(table(figures)))
