@@ -85,7 +85,9 @@ def _submit(args: argparse.Namespace, config: Config) -> int:
 
     if args.seeds > 1 or args.pool:
         raise UserError(
-            "--submit with --seeds or --pool", "a job trains once, on the run directory's pool", "submit once a seed"
+            "--submit with --seeds or --pool",
+            "a job trains once, on the run directory's pool",
+            "python jobs/pipeline.py --cluster NAME --seeds N submits a job a seed",
         )
     profile = cluster_profile(args)
     script = training_script(args.config, config, profile, args.overrides)
