@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from stateward.errors import UserError
-from stateward.training.bench import loop_table, phase_table
-from stateward.training.bench_loops import FixedLength, _conversation
+from stateward.training.bench import loop_table, phase_table, step_table
+from stateward.training.bench_loops import FixedLength, conversation, loop_of, passes
 from stateward.training.engines import EngineClient
 
 
@@ -51,7 +51,7 @@ class Words:
 
 
 def test_verls_prompt_is_as_long_as_ours() -> None:
-    messages, length = _conversation(Words(), 40)
+    messages, length = conversation(Words(), 40)
     assert length == 40
     assert len(messages[0]["content"].split()) == 37
 
@@ -69,3 +69,25 @@ async def test_every_turn_has_the_same_length_whoever_asks() -> None:
     client.tokens = 7
     await client.generate(request_id="r", prompt_ids=[1], sampling_params={"max_tokens": 99, "top_k": 3}, priority=0)
     assert asked == [{"max_tokens": 7, "min_tokens": 7, "ignore_eos": True, "top_k": 3}]
+
+
+def test_a_steps_overhead_is_of_neighbours() -> None:
+    lines = [
+        {**line(i, seconds, save=0.5), "loop": loop, "episodes_run": 96}
+        for i, (loop, seconds) in enumerate((("verl", 1.0), ("ours", 1.5), ("ours", 2.0), ("verl", 1.0)))
+    ]
+    for entry in lines:
+        entry["seconds"] |= dict.fromkeys(("log_prob", "advantage", "synchronise"), 0.0)
+    rows = step_table(lines)
+    assert rows[0] == "2 steps of each loop, 96 episodes run a step"
+    assert "| sample | 1.00 | 1.00 | 1.00 | 1.75 | 1.50 | 2.00 | +0.75 |" in rows
+    assert "| step | 2.50 | 2.50 | 2.50 | 3.25 | 3.00 | 3.50 | +0.75 |" in rows
+    assert "overhead of step: +30.0% (+20.0% to +40.0%)" in rows
+
+
+def test_both_loops_take_turns_and_a_step_replaces_what_was_asked() -> None:
+    order = [loop_of(step) for step in range(1, 9)]
+    assert [order.count(name) for name in ("ours", "verl")] == [4, 4]
+    assert all(set(pair) == {"ours", "verl"} for pair in zip(order[::2], order[1::2], strict=True))
+    groups = [[passes(f"s000003g{number:05d}", session, 2) for session in range(4)] for number in range(4)]
+    assert [len(set(group)) for group in groups] == [1, 1, 2, 2]

@@ -1,7 +1,9 @@
 """What training costs: ``python -m stateward.training.bench``.
 
 phases RUN_DIR     seconds of a step by phase, from the run's metrics.jsonl
-loop               our episode loop against Verl's single-turn loop, with the same tokens on the same engine
+step               whole steps with our episode loop and with Verl's single-turn loop, in turn, with the same tokens
+loop               the sampling phase alone: both loops with the same tokens on the same engine
+cpu                what both loops cost outside the engine
 """
 
 from __future__ import annotations
@@ -33,9 +35,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     phases = commands.add_parser("phases", help="seconds of a step by phase")
     phases.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    loop = commands.add_parser("loop", help="our episode loop against Verl's single-turn loop")
+    step = commands.add_parser("step", help="whole steps with our episode loop and with Verl's single-turn loop")
+    loop = commands.add_parser("loop", help="the sampling phase alone, with our episode loop and with Verl's")
     cpu = commands.add_parser("cpu", help="what both cost outside the engine")
-    for command in (loop, cpu):
+    for command in (step, loop, cpu):
         command.add_argument("--config", default="configs/practice.yaml", metavar="FILE")
         command.add_argument("--groups", type=int, default=8, metavar="N", help="groups a round (default: 8)")
         command.add_argument("--size", type=int, default=8, metavar="N", help="episodes a group (default: 8)")
@@ -43,9 +46,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         "--tokens", type=int, nargs="+", default=[64, 512], metavar="N", help="sampled tokens an episode (64 and 512)"
     )
     loop.add_argument("--rounds", type=int, default=10, metavar="N", help="rounds of each loop (default: 10)")
+    step.add_argument(
+        "--tokens", type=int, nargs="+", default=[52, 152], metavar="N", help="sampled tokens an episode (52 and 152)"
+    )
+    step.add_argument("--steps", type=int, default=6, metavar="N", help="counted steps of each loop (default: 6)")
+    step.add_argument(
+        "--replaced", type=int, default=4, metavar="N", help="groups a step without a signal (default: 4)"
+    )
     args = parser.parse_args(argv)
     if args.command == "phases":
         print("\n".join(phase_table(read_lines(TrainPaths.of(args.run_dir).metrics))))
+    elif args.command == "step":
+        for tokens, lines in measure_steps(args).items():
+            print("\n".join([f"{tokens} sampled tokens an episode", "", *step_table(lines), ""]))
     elif args.command == "loop":
         for found in measure_loops(args)["lengths"]:
             print("\n".join([*loop_table(found, args.groups, args.size), ""]))
@@ -80,7 +93,35 @@ def phase_table(lines: Sequence[dict[str, Any]]) -> list[str]:
     return [*rows, "", "an episode, median s: " + ", ".join(f"{name} {value:.3f}" for name, value in episode.items())]
 
 
-def _prepared(args: argparse.Namespace, tokens: int) -> tuple[TrainPlan, list[str], str]:
+def step_table(lines: Sequence[dict[str, Any]]) -> list[str]:
+    """Markdown rows of steps that `bench_steps` trained, each with its ``loop``: median seconds of a phase with either
+    loop, and what ours took more. The overhead is the median over pairs of neighbouring steps.
+    """
+    by_loop = {name: [line["seconds"] for line in lines if line["loop"] == name] for name in ("verl", "ours")}
+    episodes = statistics.median(line["episodes_run"] for line in lines)
+    rows = [
+        f"{len(by_loop['ours'])} steps of each loop, {episodes:.0f} episodes run a step",
+        "",
+        "| phase | Verl's loop, median s | shortest | longest | ours, median s | shortest | longest | ours more, s |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for phase in (*_PHASES, "step"):
+        verls, own = ([seconds[phase] for seconds in by_loop[name]] for name in ("verl", "ours"))
+        more = statistics.median(own) - statistics.median(verls)
+        rows.append(f"| {phase} | {_spread(verls)} | {_spread(own)} | {more:+.2f} |")
+    pairs = list(zip(by_loop["ours"], by_loop["verl"], strict=True))
+    over = {p: [own[p] / plain[p] - 1 for own, plain in pairs] for p in ("step", "sample")}
+    for phase, values in over.items():
+        rows += [
+            "",
+            f"overhead of {phase}: {statistics.median(values):+.1%} ({min(values):+.1%} to {max(values):+.1%})",
+        ]
+    return rows
+
+
+def _prepared(
+    args: argparse.Namespace, tokens: int, replaced: int = 0, more: Sequence[str] = ()
+) -> tuple[TrainPlan, list[str], str]:
     """A written plan whose episodes have one turn of at most `tokens` tokens, its tasks, and its folder.
 
     The folder stays after a failure: its logs are named.
@@ -98,30 +139,59 @@ def _prepared(args: argparse.Namespace, tokens: int) -> tuple[TrainPlan, list[st
         f"sampling.max_tokens_per_turn={tokens}",
         f"episode.concurrency={args.groups * args.size}",
         "episode.max_agent_turns=1",
+        *more,
     ]
     config = load_config(args.config, asked)
-    pool = selected_tasks(config, config.tasks.train)[: args.groups]
-    if len(pool) < args.groups:
-        raise UserError(f"--groups {args.groups}", f"{config.tasks.train} has {len(pool)} tasks")
+    wanted = args.groups + replaced
+    pool = selected_tasks(config, config.tasks.train)[:wanted]
+    if len(pool) < wanted:
+        raise UserError(f"{wanted} groups a step", f"{config.tasks.train} has {len(pool)} tasks")
     plan = plan_training(config, config.run_dir, model_path(config))
     write_plan(plan, "bench", pool, start=1)
     return plan, [task.uid for task in pool], folder
 
 
+def measure_steps(args: argparse.Namespace) -> dict[int, list[dict[str, Any]]]:
+    """Train with either loop in turn; by sampled tokens, the counted steps' lines of figures with their ``loop``.
+
+    The first step of each loop with each length is not counted: it opens snapshots and compiles.
+    """
+    from stateward.training.bench_loops import loop_of
+
+    each = 2 * (args.steps + 1)
+    more = [f"train.steps={each * len(args.tokens)}", "train.save_every=1"]
+    plan, _, folder = _prepared(args, max(args.tokens), args.replaced, more)
+    asked = {"tokens": args.tokens, "steps": each, "replaced": args.replaced}
+    _in_private_ray(plan, folder, asked, "stateward.training.bench_steps")
+    lines = read_lines(plan.paths.metrics)
+    shutil.rmtree(folder)
+    for line in lines:
+        line["loop"] = loop_of(line["step"])
+    return {tokens: lines[i * each + 2 : (i + 1) * each] for i, tokens in enumerate(args.tokens)}
+
+
 def measure_loops(args: argparse.Namespace) -> dict[str, Any]:
     """Run both loops in a private Ray on the practice platform; what `bench_loops` wrote."""
     from stateward.training import bench_loops
-    from stateward.training.launch import drive, local_ray
 
     plan, uids, folder = _prepared(args, tokens=max(args.tokens))
-    order, result = Path(folder) / "asked.json", Path(folder) / "loops.json"
-    asked = {"uids": uids, "size": args.size, "tokens": args.tokens, "rounds": args.rounds, "result": str(result)}
-    order.write_text(json.dumps(asked))
+    asked = {"uids": uids, "size": args.size, "tokens": args.tokens, "rounds": args.rounds}
+    found = _in_private_ray(plan, folder, asked, bench_loops.__name__)
+    shutil.rmtree(folder)
+    return found
+
+
+def _in_private_ray(plan: TrainPlan, folder: str, asked: dict[str, Any], module: str) -> dict[str, Any]:
+    """Run the driver `module` with what is `asked`; what it wrote."""
+    from stateward.training import bench_loops
+    from stateward.training.launch import drive, local_ray
+
+    order, result = Path(folder) / "asked.json", Path(folder) / "found.json"
+    order.write_text(json.dumps({**asked, "result": str(result)}))
     os.environ[bench_loops.ASKED] = str(order)
     with local_ray(plan) as node:
-        drive(plan, node, module="stateward.training.bench_loops")
+        drive(plan, node, module=module)
     found: dict[str, Any] = json.loads(result.read_text())
-    shutil.rmtree(folder)
     return found
 
 

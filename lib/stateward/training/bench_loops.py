@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Awaitable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,6 +33,20 @@ if TYPE_CHECKING:
 
 #: Names the file that says what to measure and where to write it.
 ASKED = "STATEWARD_BENCH"
+
+
+#: Steps of a cycle by loop. Who goes first changes, so that a drift of the machine falls on both.
+CYCLE = ("ours", "verl", "verl", "ours")
+
+
+def loop_of(step: int) -> str:
+    """Which loop's episodes step `step` (from 1) trains on."""
+    return CYCLE[(step - 1) % len(CYCLE)]
+
+
+def passes(order_key: str, session: int, replaced: int) -> bool:
+    """Whether an episode passes: all of the first `replaced` groups of a step, every second one of the others."""
+    return int(order_key[-5:]) < replaced or session % 2 == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,38 +81,42 @@ class LoopHost(EpisodeHost):
     """A host of both loops."""
 
     def start(self, config: Any, engines: Any, *rest: Any) -> None:
-        from stateward.training.manager import VerlWorker
-
-        super().start(config, engines, *rest)
+        ours, verls = self.workers()
+        self.worker = ours(config, engines, *rest)
+        self.plain = verls(config, engines, None, None)
         self.engines: FixedLength = engines
-        self.plain = VerlWorker(config, engines, None, None)
         rollout = config.actor_rollout_ref.rollout
         self.sampling = {"temperature": rollout.temperature, "top_p": rollout.top_p, "top_k": rollout.top_k}
+
+    def workers(self) -> tuple[Any, Any]:
+        """Our worker's class and Verl's."""
+        from stateward.training.manager import EpisodeWorker, VerlWorker
+
+        return EpisodeWorker, VerlWorker
 
     def set_length(self, tokens: int) -> None:
         self.engines.tokens = tokens
 
     async def run_plain(self, order: PlainOrder) -> None:
         """As Verl's worker runs a prompt (verl 0.9.1, ``AgentLoopWorkerTQ._run_prompt``)."""
-        trajectory = {"step": 0, "sample_index": 0, "rollout_n": 0, "validate": False}
-        await asyncio.gather(
-            *(
-                self.plain._run_agent_loop(
-                    {**self.sampling, "repetition_penalty": 1.0, "logprobs": True},
-                    trajectory,
-                    agent_name="single_turn_agent",
-                    trace=False,
-                    uid=order.key,
-                    session_id=number,
-                    global_steps=0,
-                    raw_prompt=order.messages,
-                )
-                for number in range(order.size)
-            )
+        await asyncio.gather(*(self.run_verls(order.key, number, 0, order.messages) for number in range(order.size)))
+
+    def run_verls(self, key: str, number: int, step: int, messages: list[dict[str, str]]) -> Awaitable[Any]:
+        """Episode `number` of a group through Verl's single-turn loop."""
+        episode: Awaitable[Any] = self.plain._run_agent_loop(
+            {**self.sampling, "repetition_penalty": 1.0, "logprobs": True},
+            {"step": step, "sample_index": number, "rollout_n": number, "validate": False},
+            agent_name="single_turn_agent",
+            trace=False,
+            uid=key,
+            session_id=number,
+            global_steps=step,
+            raw_prompt=messages,
         )
+        return episode
 
 
-def _conversation(tokenizer: Any, tokens: int) -> tuple[list[dict[str, str]], int]:
+def conversation(tokenizer: Any, tokens: int) -> tuple[list[dict[str, str]], int]:
     """A conversation whose prompt has about `tokens` tokens, and how many it has."""
 
     def messages(words: int) -> list[dict[str, str]]:
@@ -199,7 +218,7 @@ def _compare(rounds: _Rounds, tokenizer: Any, number: int) -> dict[str, Any]:
     """`number` rounds of either loop, after one of each that is not counted."""
     _, reports = rounds.ours(0)  # opens the worlds' snapshots
     lengths = {report.uid: report.sessions[0].prompt_tokens for report in reports}
-    made = [_conversation(tokenizer, lengths[uid]) for uid in rounds.uids]
+    made = [conversation(tokenizer, lengths[uid]) for uid in rounds.uids]
     conversations = [messages for messages, _ in made]
     rounds.verls(0, conversations)
     rows = []
