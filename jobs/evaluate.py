@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stateward.campaign.cli import array_options, configured, entry, stage_parser
+from stateward.campaign.cli import array_options, cluster_profile, configured, entry, stage_parser
 from stateward.config import Config
 from stateward.errors import UserError
 
@@ -32,6 +32,12 @@ def main(argv: Sequence[str] | None) -> int:
         print(f"would evaluate {len(tasks)} tasks × {config.evaluate.trials} trials = {number} episodes")
         print(f"policy: {described(config, args.label, args.model)}")
         print(f"writes {RunDir(Path(config.run_dir)).eval(args.label)}")
+        if args.array:
+            from stateward.campaign.sample_array import array_line
+            from stateward.campaign.sampled import devices_of
+
+            devices = 0 if args.label in config.evaluate.endpoints else devices_of(config.serve)
+            print(array_line(config, devices, min(args.shards, len(tasks)), cluster_profile(args)))
         return 0
     from stateward.campaign.sampling import plan_evaluation, write_shards
     from stateward.campaign.stages import repair_stage, run_stage

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from stateward.campaign.cli import array_options, configured, entry, stage_parser
+from stateward.campaign.cli import array_options, cluster_profile, configured, entry, stage_parser
 
 
 def main(argv: Sequence[str] | None) -> int:
@@ -31,6 +31,11 @@ def main(argv: Sequence[str] | None) -> int:
         cost = EpisodeCost.measured(args.measured) if args.measured else EpisodeCost(seconds=args.episode_seconds)
         print("\n".join(plan_cost(config, len(tasks), cost, array_tasks=min(args.shards, len(tasks))).lines()))
         print(f"policy: {config.policy.model}; writes {config.run_dir}/probe")
+        if args.array:
+            from stateward.campaign.sample_array import array_line
+            from stateward.campaign.sampled import devices_of
+
+            print(array_line(config, devices_of(config.serve), min(args.shards, len(tasks)), cluster_profile(args)))
         return 0
     from stateward.campaign.sampling import plan_probe
     from stateward.campaign.stages import run_stage

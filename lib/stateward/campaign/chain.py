@@ -14,14 +14,17 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from stateward.campaign.by_hand import sized, submission_environment
 from stateward.campaign.link import Link
 from stateward.campaign.mounts import mounts
 from stateward.campaign.pipeline import JOBS
+from stateward.campaign.sample_array import sample_role
+from stateward.campaign.sampled import devices_of
 from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
-from stateward.campaign.simulator import require_sample_room, simulator_seconds
+from stateward.campaign.simulator import simulator_seconds
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
@@ -38,8 +41,8 @@ class Chain:
     """The links of one campaign on one cluster, and what was submitted of them (RUN_DIR/slurm/chain.json)."""
 
     def __init__(self, config: Config, config_file: str, profile: ClusterProfile, overrides: Sequence[str]) -> None:
-        self.config, self.profile = config, sized(config, profile)
-        require_sample_room(config, config.serve.tensor_parallel, profile)
+        sample = sample_role(config, devices_of(config.serve), profile)
+        self.config, self.profile = config, replace(sized(config, profile), sample=sample)
         self.run_dir = Path(config.run_dir).resolve()
         self.folder = self.run_dir / "slurm"
         self._config_file = str(Path(config_file).resolve())

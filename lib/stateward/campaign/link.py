@@ -35,6 +35,13 @@ class Link:
     beside: Role | None = None
     jobs: list[str] = field(default_factory=list)
 
+    def shape(self, tasks_at_most: int) -> str:
+        """What it holds, in words: devices, or CPUs where it has none, for every array task."""
+        each = f"{self.role.nodes} × {self.role.gpus} GPUs" if self.role.gpus else f"{self.role.cpus} CPUs"
+        if self.kind == "array":
+            each = f"{min(len(self.shards), tasks_at_most or len(self.shards))} tasks of {each}"
+        return f"{each} + {self.beside.gpus}" if self.beside else each
+
     def gpu_hours(self, tasks_at_most: int, seconds: int) -> float:
         """The most that this link can take: devices × nodes × time limit, for every array task."""
         tasks = min(len(self.shards), tasks_at_most or len(self.shards)) if self.kind == "array" else 1

@@ -145,22 +145,21 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
     for stale in set((stage.path / "plan").glob("shard-*.json")) - set(paths):
         stale.unlink()
     uids = [task.uid for task in plan.tasks]
+    shared = {
+        "config": config_to_dict(plan.config),
+        "stage": plan.name,
+        "model": plan.sampled.name,
+        "priced_as": plan.sampled.priced_as,
+        "endpoint": isinstance(plan.sampled, Endpoint),
+        "policy": plan.policy_id,
+        "settings": plan.settings_id,
+        "trials": plan.trials,
+        "stop_rule": plan.stop_rule,
+        "max_attempts": plan.max_attempts,
+    }
     for number, path in enumerate(paths):
-        spec = {
-            "config": config_to_dict(plan.config),
-            "stage": plan.name,
-            "model": plan.sampled.name,
-            "priced_as": plan.sampled.priced_as,
-            "endpoint": isinstance(plan.sampled, Endpoint),
-            "policy": plan.policy_id,
-            "settings": plan.settings_id,
-            "trials": plan.trials,
-            "stop_rule": plan.stop_rule,
-            "max_attempts": plan.max_attempts,
-            "shard": number,
-            "uids": uids[number * len(uids) // len(paths) : (number + 1) * len(uids) // len(paths)],
-        }
-        write_json(path, spec)
+        own = uids[number * len(uids) // len(paths) : (number + 1) * len(uids) // len(paths)]
+        write_json(path, {**shared, "shard": number, "uids": own})
     return paths
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from stateward.campaign.cli import DONE, INCOMPLETE, cluster_profile
 from stateward.campaign.mounts import mounts
+from stateward.campaign.sample_array import sample_role
 from stateward.campaign.sampling import SamplingPlan, missing_trials, owing, run_shard, write_shards
-from stateward.campaign.simulator import require_sample_room
 from stateward.errors import UserError
 from stateward.store.stage import changed_inputs
 
@@ -87,7 +87,7 @@ def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
     from stateward.cluster.arrays import submit_array
 
     profile = cluster_profile(args)
-    require_sample_room(plan.config, plan.sampled.devices, profile)
+    role = sample_role(plan.config, plan.sampled.devices, profile)
     paths = owing(write_shards(plan, args.shards), missing_trials(plan)[1])
     if not paths:
         return finish(plan)
@@ -95,7 +95,7 @@ def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
         "stateward.campaign.sampling:run_shard",
         paths,
         profile=profile,
-        role=profile.sample,
+        role=role,
         folder=plan.stage.path / "slurm",
         name=f"{plan.config.name}-{plan.name.replace('/', '-')}",
         binds=mounts(plan.config, args.config) if profile.container.image else (),

@@ -75,15 +75,10 @@ def table(links: Sequence[Link], profile: ClusterProfile) -> list[str]:
     for link in links:
         hours = 0.0 if link.done else link.gpu_hours(profile.max_array_tasks, seconds_of(link.role.time))
         total += hours
-        shape = f"{link.role.nodes} × {link.role.gpus} GPUs" if link.role.gpus else f"{link.role.cpus} CPUs"
-        if link.kind == "array":
-            tasks = min(len(link.shards), profile.max_array_tasks or len(link.shards))
-            shape = f"{tasks} tasks of {shape}"
-        if link.beside:
-            shape += f" + {link.beside.gpus}"
         any_end = [f"{', '.join(link.continues)} (any end)"] if link.continues else []
         waits = ", ".join([*link.needs, *any_end])
-        rows.append((link.name, "done" if link.done else link.kind, waits or "-", shape, f"{hours:.1f}"))
+        kind, shape = "done" if link.done else link.kind, link.shape(profile.max_array_tasks)
+        rows.append((link.name, kind, waits or "-", shape, f"{hours:.1f}"))
     rows.append(("", "", "", "total", f"{total:.1f}"))
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
