@@ -273,7 +273,10 @@ class OneMachineSlurm:
 
     def _start_accounting(self) -> None:
         data = self.root / "my" / "data"
-        options = ["--no-defaults", f"--datadir={data}"]
+        # A folder of its own for temporary tables: at its start a server removes what it finds of them, as its own.
+        temporary = self.root / "my" / "tmp"
+        temporary.mkdir(exist_ok=True)
+        options = ["--no-defaults", f"--datadir={data}", f"--tmpdir={temporary}"]
         if os.geteuid() == 0:
             options.append("--user=root")
         if not (data / "mysql").is_dir():
