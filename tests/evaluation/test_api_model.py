@@ -166,8 +166,9 @@ def test_an_api_model_is_evaluated_with_tools(command: Command, server: ChatServ
     server.requests[0] = body
     assert (body["model"], body["temperature"], body["top_p"]) == ("gpt-4.1-mini", 1.0, 1.0)
     assert body["tools"][0]["type"] == "function"
-    # Each trial has its own seed, which both the record and the request carry.
-    assert {b["seed"] for b in server.requests} == {record.seed for record in records}
+    # Each trial has its own seed, which the record carries, and each turn its own of it.
+    asked = [record.seed + turn for record in records for turn in range(record.turns)]
+    assert sorted(body["seed"] for body in server.requests) == sorted(asked)
     assert len({record.seed for record in records}) == 8
     stored = "".join(p.read_text() for p in command.run_dir.rglob("*.json"))
     assert KEY not in stored, "the key stays in the environment"

@@ -76,9 +76,8 @@ class _TokenSession:
         return max(0, min(self.policy.max_tokens_per_turn, self.policy.max_model_len - len(self.ledger.ids)))
 
     async def next_turn(self) -> tuple[Turn, bool]:
-        # Every turn draws from its own stream: the same seed twice would repeat the same uniform numbers.
         sample = await self.policy.sampler.sample(
-            list(self.ledger.ids), max_tokens=self.room(), seed=(self.seed + self.turns) & 0x7FFFFFFF
+            list(self.ledger.ids), max_tokens=self.room(), seed=_turn_seed(self.seed, self.turns)
         )
         self.turns += 1
         self.policy.renderer.append_sample(self.ledger, sample)
@@ -121,14 +120,19 @@ class _ChatSession:
     seed: int
     usage: Usage = field(default_factory=Usage)
     problems: dict[str, int] = field(default_factory=dict)
+    turns: int = 0
 
     def room(self) -> int:
         return self.policy.max_tokens_per_turn
 
     async def next_turn(self) -> tuple[Turn, bool]:
         sample = await self.policy.model.chat(
-            self.messages, tools=self.tools, max_tokens=self.policy.max_tokens_per_turn, seed=self.seed
+            self.messages,
+            tools=self.tools,
+            max_tokens=self.policy.max_tokens_per_turn,
+            seed=_turn_seed(self.seed, self.turns),
         )
+        self.turns += 1
         self.usage.add(sample.usage)
         turn = sample.turn or Turn()
         _count(self.problems, turn)
@@ -152,6 +156,11 @@ def assistant_message(turn: Turn) -> Message:
             {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": c.arguments}} for c in turn.calls
         ]
     return message
+
+
+def _turn_seed(seed: int, turn: int) -> int:
+    """Every turn draws from its own stream: the same seed twice would repeat the same uniform numbers."""
+    return (seed + turn) & 0x7FFFFFFF
 
 
 def _count(problems: dict[str, int], turn: Turn) -> None:
