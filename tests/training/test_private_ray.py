@@ -30,13 +30,16 @@ def driver(node: RayNode, code: str, *, token: bool = True) -> subprocess.Comple
 def test_it_is_private_and_ends_with_its_block(tmp_path: Path) -> None:
     before = set(psutil.Process().children(recursive=True))
     with private_ray(slots=2, cpus=5, object_store_mb=100, env={"MARK": "here"}, logs=tmp_path / "logs") as node:
-        code = "import os; r = ray.cluster_resources(); f = ray.remote(lambda: os.environ.get('MARK')); "
-        done = driver(node, code + "print(r['GPU'], r['CPU'], ray.get(f.remote()))")
-        assert done.stdout.split() == ["2.0", "5.0", "here"], done.stderr
+        code = "import os, tempfile; r = ray.cluster_resources(); f = ray.remote(lambda: os.environ.get('MARK')); "
+        code += "t = ray.remote(lambda: tempfile.mkdtemp()); "
+        done = driver(node, code + "print(r['GPU'], r['CPU'], ray.get(f.remote()), ray.get(t.remote()))")
+        *found, temporary = done.stdout.split()
+        assert found == ["2.0", "5.0", "here"], done.stderr
         assert driver(node, "pass", token=False).returncode != 0
         token = Path(node.env["RAY_AUTH_TOKEN_PATH"])
         assert token.stat().st_mode & 0o777 == 0o600
         folder = token.parent
+        assert Path(temporary).is_relative_to(folder)
         listening = {c.laddr.port for p in psutil.Process().children(recursive=True) for c in p.net_connections()}
         assert 8265 not in listening  # no dashboard
         assert not any("ray.util.client.server" in p.cmdline() for p in psutil.Process().children(recursive=True))

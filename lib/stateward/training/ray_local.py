@@ -40,7 +40,7 @@ _LOOPBACK = "127.0.0.2"
 
 @dataclass(frozen=True, kw_only=True)
 class RayNode:
-    """How to reach a Ray: its address, and what a driver's environment must hold to be let in."""
+    """How to reach a Ray: its address, and what a driver's environment must hold to be let in and to leave nothing."""
 
     address: str
     env: dict[str, str]
@@ -71,7 +71,10 @@ def private_ray(
     token.touch(mode=0o600)
     token.write_text(secrets.token_hex(32))
     port = _free_port()
-    access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token)}
+    # Verl leaves a lock file a checkpoint in the temporary folder and its engines leave sockets; here they go with Ray.
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    access = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(token), "TMPDIR": str(temporary)}
     command = [
         *(sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--disable-usage-stats"),
         *(f"--node-ip-address={_LOOPBACK}", f"--port={port}", f"--temp-dir={folder}"),
