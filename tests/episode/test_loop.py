@@ -13,7 +13,7 @@ from stateward.errors import FAULT_KINDS, SystemFault
 from stateward.grading import Grader
 from stateward.outcome import EpisodeRecord, Outcome
 from stateward.policy.samplers.scripted import ScriptedChat
-from stateward.policy.turn import ToolCall, Turn
+from stateward.policy.turn import ContextFull, ToolCall, Turn
 from stateward.sandbox import Sandbox
 from stateward.tasks.task import Task, ToolPolicy
 
@@ -171,6 +171,22 @@ async def test_a_result_that_does_not_fill_its_direct_response_is_an_error(
     (answer,) = [m["content"] for m in record.messages if m["role"] == "tool"]
     assert answer == "Error in function execution"
     assert (record.tool_errors, record.finish) == (1, "done")
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_context_that_an_endpoint_calls_full_ends_what_was_begun(play: Callable[..., Any], turns: int) -> None:
+    script = iter(GOLDEN[:turns])
+
+    def follow(messages: list[dict[str, Any]]) -> Turn:
+        for turn in script:
+            return turn
+        raise ContextFull("sampler", "maximum context length is 10 tokens")
+
+    record = await play(follow)
+    if turns:
+        assert (record.outcome, record.finish, record.problems) == (Outcome.FAIL, "length", {"context_full": 1})
+    else:
+        assert (record.outcome, record.fault_kind) == (Outcome.VOID, "sampler")
 
 
 async def test_a_mark_in_the_middle_of_a_text_ends_nothing(play: Callable[..., Any]) -> None:

@@ -18,6 +18,7 @@ from stateward.outcome import Usage
 from stateward.policy import Turn
 from stateward.policy.samplers.chat import ChatSampler, read_answer
 from stateward.policy.samplers.http import Retry, open_client
+from stateward.policy.turn import ContextFull
 
 QUICK = Retry(attempts=4, deadline_seconds=20.0, first_wait=0.01, longest_wait=0.05)
 
@@ -86,6 +87,20 @@ async def test_our_own_mistakes_are_not_retried(endpoint: Any, status: int) -> N
     with pytest.raises(SystemFault, match=f"refused the request: HTTP {status}.*no such model"):
         await ask(chat(endpoint, retry=QUICK))
     assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"code": "context_length_exceeded", "message": "Too many tokens."},
+        {"message": "'max_tokens' is too large: 160. This model's maximum context length is 2048 tokens and so on"},
+        {"message": "prompt is too long: 215000 tokens > 200000 maximum"},
+    ],
+)
+async def test_a_conversation_that_has_grown_too_long_is_told_apart(endpoint: Any, error: dict[str, Any]) -> None:
+    endpoint.answers = [(400, {}, {"error": error})]
+    with pytest.raises(ContextFull, match="refused the request: HTTP 400"):
+        await ask(chat(endpoint, retry=QUICK))
 
 
 async def test_the_deadline_covers_an_answer_that_never_comes(endpoint: Any) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from stateward.outcome import Usage
 from stateward.policy import Interpreter, Ledger, Renderer
-from stateward.policy.turn import ChatModel, Sampler, Turn
+from stateward.policy.turn import ChatModel, ContextFull, Sampler, Turn
 
 Message = dict[str, Any]
 
@@ -126,12 +126,18 @@ class _ChatSession:
         return self.policy.max_tokens_per_turn
 
     async def next_turn(self) -> tuple[Turn, bool]:
-        sample = await self.policy.model.chat(
-            self.messages,
-            tools=self.tools,
-            max_tokens=self.policy.max_tokens_per_turn,
-            seed=_turn_seed(self.seed, self.turns),
-        )
+        try:
+            sample = await self.policy.model.chat(
+                self.messages,
+                tools=self.tools,
+                max_tokens=self.policy.max_tokens_per_turn,
+                seed=_turn_seed(self.seed, self.turns),
+            )
+        except ContextFull:
+            if not self.turns:
+                raise  # the task itself does not fit: nothing was tried that could be graded
+            self.problems["context_full"] = 1
+            return Turn(), True
         self.turns += 1
         self.usage.add(sample.usage)
         turn = sample.turn or Turn()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from stateward.errors import SystemFault
 from stateward.outcome import Usage
 
 
@@ -45,6 +46,10 @@ class Sample:
     finish: str = "stop"
     usage: Usage = field(default_factory=Usage)
     turn: Turn | None = None
+
+
+class ContextFull(SystemFault):
+    """The conversation has no room for another answer; a chat endpoint's word, where nothing here counts its tokens."""
 
 
 class Sampler(Protocol):

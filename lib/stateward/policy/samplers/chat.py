@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from types import TracebackType
 from typing import Any
@@ -14,11 +15,17 @@ from stateward.errors import SystemFault, UserError
 from stateward.outcome import Usage
 from stateward.policy.arguments import read_arguments
 from stateward.policy.calls import new_call_id
-from stateward.policy.samplers.http import Retry, open_client, post_json
-from stateward.policy.turn import Sample, ToolCall, Turn
+from stateward.policy.samplers.http import Refused, Retry, open_client, post_json
+from stateward.policy.turn import ContextFull, Sample, ToolCall, Turn
 
 #: Fields of a message that an endpoint may refuse; reasoning is a model's own and is not sent back.
 _SENT = ("role", "content", "name", "tool_calls", "tool_call_id")
+
+#: How hosts say that a conversation is longer than the model's context: OpenAI's code, then the words of OpenAI, vLLM
+#: and most others, of Anthropic, and of Google.
+_FULL = re.compile(
+    r"context_length_exceeded|maximum context length|prompt is too long|exceeds the maximum number of tokens", re.I
+)
 
 #: Reasons to finish with which an answer is not one.
 _CUT = {"content_filter": "its content filter", "error": "an error of the model's host", "abort": "it was aborted"}
@@ -60,7 +67,11 @@ class ChatSampler:
     async def chat(
         self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]] | None = None, max_tokens: int, seed: int
     ) -> Sample:
-        """One answer as an interpreted turn, without token ids. Raises SystemFault of the endpoint's kind."""
+        """One answer as an interpreted turn, without token ids.
+
+        Raises:
+            SystemFault: of the endpoint's kind; `ContextFull` if it says that the conversation has grown too long.
+        """
         payload: dict[str, Any] = {
             "model": self.name,
             "messages": [_wire(message) for message in messages],
@@ -71,7 +82,12 @@ class ChatSampler:
             **self._config.extra,
         }
         payload = {name: value for name, value in payload.items() if value is not None}
-        body = await post_json(self._client, "chat/completions", payload, retry=self._retry, kind=self._kind)
+        try:
+            body = await post_json(self._client, "chat/completions", payload, retry=self._retry, kind=self._kind)
+        except Refused as refused:
+            if _FULL.search(refused.cause):
+                raise ContextFull(refused.kind, refused.cause) from refused
+            raise
         return read_answer(body, self._kind)
 
 

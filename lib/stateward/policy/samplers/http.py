@@ -21,6 +21,10 @@ from stateward.errors import SystemFault
 _RETRIED = frozenset({408, 409, 425, 429})
 
 
+class Refused(SystemFault):
+    """The server understood the request and will not do it; asking again would change nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Retry:
     """How long to go on. Waits double from `first_wait` to `longest_wait` seconds, each with up to 50 % of jitter."""
@@ -49,7 +53,7 @@ async def post_json(
         kind: of the fault that is raised: ``sampler``, ``user`` or ``judge``.
 
     Raises:
-        SystemFault(kind): the server refused, or nothing came back within the attempts and the deadline.
+        SystemFault(kind): nothing came back within the attempts and the deadline; `Refused` if the server refused.
     """
     started, attempt, last = time.monotonic(), 0, "no attempt was made"
     while attempt < retry.attempts and (left := retry.deadline_seconds - (time.monotonic() - started)) > 0:
@@ -68,7 +72,7 @@ async def post_json(
                 return body
             last = f"HTTP {response.status_code}: {response.text[:500]}"
             if not response.is_success and response.status_code not in _RETRIED and response.status_code < 500:
-                raise SystemFault(kind, f"{client.base_url}{path.lstrip('/')} refused the request: {last}")
+                raise Refused(kind, f"{client.base_url}{path.lstrip('/')} refused the request: {last}")
             retry_after = response.headers.get("retry-after")
         if attempt < retry.attempts:
             left = retry.deadline_seconds - (time.monotonic() - started)
