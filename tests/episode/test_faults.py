@@ -129,15 +129,25 @@ async def test_a_check_that_breaks_voids_the_episode(play: Play, check: str, cau
 
 
 @pytest.mark.parametrize(
-    ("source", "cause"),
+    ("source", "cause", "seconds"),
     [
-        ("import no_such_module_at_all", "No module named 'no_such_module_at_all'"),
-        ("import time; time.sleep(3600)", "longer than"),
+        ("import no_such_module_at_all", "No module named 'no_such_module_at_all'", OPEN_SECONDS),
+        ("import time; time.sleep(3600)", "longer than", 2.0),
     ],
 )
-async def test_a_server_that_cannot_be_imported(play: Play, tmp_path: Path, source: str, cause: str) -> None:
+async def test_a_server_that_cannot_be_imported(
+    small: Environment,
+    play: Play,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    cause: str,
+    seconds: float,
+) -> None:
     (tmp_path / "broken.py").write_text(source)
-    record = await play(make_task(str(tmp_path / "broken.py")), END)
+    with monkeypatch.context() as patch:
+        patch.setattr(small.sandbox, "_limits", SandboxLimits(open_deadline_seconds=seconds))
+        record = await play(make_task(str(tmp_path / "broken.py")), END)
     assert (record.outcome, record.fault_kind, record.messages) == (Outcome.VOID, "sandbox", [])
     assert cause in record.fault_cause
     await next_is_as_ever(play)

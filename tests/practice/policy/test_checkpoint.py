@@ -53,17 +53,19 @@ def test_its_first_turn_is_a_look_up_that_the_interpreter_understands() -> None:
     tokenizer, model = load_tokenizer(SHIPPED), AutoModelForCausalLM.from_pretrained(SHIPPED)
     frame, interpreter = order_desk(), Interpreter(tokenizer, "qwen3_xml")
     renderer = Renderer(tokenizer)
+    orders = [f"ORD-{number}" for number in range(1000, 1040)]
+    ledgers = [
+        renderer.start(
+            [{"role": "system", "content": frame.system}, {"role": "user", "content": f"Please refund order {order}."}],
+            frame.tools,
+        )
+        for order in orders
+    ]
+    with torch.no_grad():  # all prompts have one length
+        out = model.generate(torch.tensor([ledger.ids for ledger in ledgers]), do_sample=False, max_new_tokens=40)
     right = 0
-    for number in range(1000, 1040):
-        order = f"ORD-{number}"
-        start = [
-            {"role": "system", "content": frame.system},
-            {"role": "user", "content": f"Please refund order {order}."},
-        ]
-        ledger = renderer.start(start, frame.tools)
-        with torch.no_grad():
-            out = model.generate(torch.tensor([ledger.ids]), do_sample=False, max_new_tokens=40)
-        ids = out[0, len(ledger.ids) :].tolist()
+    for order, ledger, row in zip(orders, ledgers, out[:, len(ledgers[0].ids) :].tolist(), strict=True):
+        ids = row[: row.index(tokenizer.eos_token_id) + 1] if tokenizer.eos_token_id in row else row
         renderer.append_sample(ledger, Sample(ids=tuple(ids), logprobs=(0.0,) * len(ids)))
         calls = [(c.name, c.arguments, c.error) for c in interpreter.interpret(ids, frame.tools).calls]
         right += calls == [("get_order", {"order_id": order}, "")]
