@@ -135,19 +135,18 @@ def ray_head(site: Site) -> str | None:
 
 
 def worker(site: Site) -> str | None:
-    """One process of a worker node, its sort by lot: the rank itself, and with Ray a raylet, a process that works for
-    it, or one of the raylet's own helpers."""
+    """A raylet of a worker node or a process that works for it, which of the two by lot; the rank itself where there is
+    no Ray, or none yet."""
     sorts: dict[str, list[tuple[psutil.Process, dict[str, str]]]] = {}
     for process, env in training_processes(site):
-        sort = _sort(process)
-        if sort and env.get("SLURM_PROCID", "0") != "0":
+        if (sort := _sort(process)) and env.get("SLURM_PROCID", "0") != "0":
             sorts.setdefault(sort, []).append((process, env))
     if not sorts:
         return None
-    sort = site.random.choice(sorted(sorts))
+    sort = site.random.choice(sorted(sorts.keys() - {"rank"}) or ["rank"])
     process, env = site.random.choice(sorts[sort])
-    title = f" {_argv(process)[0]}" if sort == "Ray worker" and _argv(process) else ""
-    return f"worker rank {env['SLURM_PROCID']} ({sort}{title})" if kill(process) else None
+    title = _name(process) if sort == "Ray worker" else ""
+    return f"worker rank {env['SLURM_PROCID']} ({sort}{title and f' {title}'})" if kill(process) else None
 
 
 def _sort(process: psutil.Process) -> str:
@@ -156,11 +155,8 @@ def _sort(process: psutil.Process) -> str:
         return "rank"
     if name == "raylet":
         return "raylet"
-    if name.endswith("Agent") or any(word.endswith("/log_monitor.py") for word in words):
-        return "Ray agent"
-    if name.startswith("ray::"):
-        return "Ray worker"
-    return ""
+    # Its agents are named likewise; they are part of the raylet, which ends with them.
+    return "Ray worker" if name.startswith("ray::") and not name.endswith("Agent") else ""
 
 
 def _running(site: Site) -> list[list[str]]:

@@ -42,10 +42,10 @@ ROOT = HERE.parents[2]
 #: Campaigns take turns: without Ray; with Ray over all four nodes; with real steps of Verl, FSDP and vLLM in that Ray.
 #: 40 rounds are one turn.
 KINDS = ("plain", "ray", "plain", "verl", "ray", "plain")
-ROUNDS_A_CAMPAIGN = {"plain": 9, "ray": 5, "verl": 3}
+ROUNDS_A_CAMPAIGN = {"plain": 10, "ray": 4, "verl": 2}
 #: Where there is a Ray, its head and its workers are hit first, and then twice as often as each of the rest.
 RAY_FAULTS = ("ray_head", "worker")
-STEPS = {"plain": 8, "ray": 20, "verl": 3}
+STEPS = {"plain": 12, "ray": 12, "verl": 3}
 MOST_CALLS = 40
 
 
