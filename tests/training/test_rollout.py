@@ -13,7 +13,7 @@ import pytest
 
 from stateward.config import Config, load_config
 from stateward.outcome import EpisodeRecord, Outcome
-from stateward.store import Journal, read_journal
+from stateward.store import GroupCommit, Journal, read_journal
 from stateward.tasks.task import Check, Task
 from stateward.training import rollout
 from stateward.training.rollout import EpisodeOrder, EpisodeService, VoidEpisode
@@ -63,7 +63,7 @@ def service(tmp_path: Path, runner: Runner, config: Config | None = None) -> Epi
         stop_ids=frozenset(),
         policy_id="base",
         settings_id="settings",
-        journal=Journal(tmp_path / "j.jsonl"),
+        journal=GroupCommit(Journal(tmp_path / "j.jsonl")),
         stack=AsyncExitStack(),
     )
 
@@ -144,7 +144,7 @@ async def test_seeds_differ_by_step_task_and_index_and_not_by_run(tmp_path: Path
         config = load_config(PRACTICE, [f"train.seed={run_seed}"])
         under_test = service(tmp_path, runner, config)
         await under_test.run(EpisodeOrder(uid=TASK.uid, step=step, index=index), Engines())  # type: ignore[arg-type]
-        under_test.journal.close()
+        under_test.journal.journal.close()
         return runner.seen[0][1]
 
     seeds = [await seed_of(1, 0), await seed_of(2, 0), await seed_of(1, 1), await seed_of(1, 0, run_seed=43)]

@@ -16,7 +16,7 @@ from stateward.errors import SystemFault
 from stateward.grading import Evidence, Grade, Grader
 from stateward.outcome import EpisodeRecord, Outcome, Trial, Usage
 from stateward.policy.turn import ToolCall
-from stateward.sandbox import Sandbox, World, replay_history, state_diff
+from stateward.sandbox import Opening, Sandbox, Scene, World, replay_history, state_diff
 from stateward.tasks.task import DIRECT_FAILED, Task
 
 Message = dict[str, Any]
@@ -110,27 +110,33 @@ class EpisodeRunner:
         return record
 
     async def _play(self, task: Task, trial: Trial, seed: int, progress: _Progress, record: EpisodeRecord) -> None:
-        with progress.clock("open"):
-            world = await self.sandbox.open(task)
-        async with world:
-            progress.initial_state, progress.initial_state_hash = world.initial_state, world.initial_state_hash
-            await self._converse(task, world, seed, progress)
+        # The world opens while the first turn is sampled; `progress.seconds["open"]` is what was waited for it.
+        replay = (lambda world: self._replay(task, world)) if task.history else None
+        async with self.sandbox.opening(task, replay) as opening:
+            with progress.clock("open"):
+                scene = await opening.scene()
+            progress.initial_state, progress.initial_state_hash = scene.initial_state, scene.initial_state_hash
+            await self._converse(task, opening, scene, seed, progress)
+            world = await _opened(opening, progress)
             with progress.clock("tools"):
                 progress.final_state = await world.state()
             with progress.clock("grade"):
-                grade = await self.grader.grade(task.check, _evidence(trial, task, world, progress))
+                grade = await self.grader.grade(task.check, _evidence(trial, task, scene, progress))
         progress.judge_usage, progress.grading = grade.judge_usage, _kept(grade, task)
         if grade.fault_kind:
             raise SystemFault(grade.fault_kind, grade.fault_cause)
         record.outcome, record.reward, record.failure = grade.outcome, grade.reward, grade.failure
 
-    async def _converse(self, task: Task, world: World, seed: int, progress: _Progress) -> None:
-        task = task.filled(world.init_result)
-        await replay_history(task, world, deadline=self.limits.tool_deadline_seconds)
+    async def _replay(self, task: Task, world: World) -> None:
+        """Bring a fresh world to where the task's history left it."""
+        await replay_history(task.filled(world.init_result), world, deadline=self.limits.tool_deadline_seconds)
+
+    async def _converse(self, task: Task, opening: Opening, scene: Scene, seed: int, progress: _Progress) -> None:
+        task = task.filled(scene.init_result)
         progress.messages.append({"role": "system", "content": task.system})
         progress.messages += [dict(message) for message in task.history]
         progress.messages.append({"role": "user", "content": task.query})
-        specs = [*world.tools, *task.builtin_tools]
+        specs = [*scene.tools, *task.builtin_tools]
         known = {spec.name for spec in specs}
         session = self.policy.begin(progress.messages, [spec.to_openai() for spec in specs], seed)
         progress.session = session
@@ -166,7 +172,7 @@ class EpisodeRunner:
                 if not whole:
                     progress.finish = "done" if _said_done(progress.messages[begun:]) else "agent_limit"
                     return
-                results, shown = await self._answer(task, world, turn.calls, known, progress)
+                results, shown = await self._answer(task, opening, turn.calls, known, progress)
                 if actions.spent:
                     progress.unseen = len(results) - 1
                     progress.finish = "done" if _said_done(progress.messages[begun:]) else "agent_limit"
@@ -199,7 +205,7 @@ class EpisodeRunner:
             session.observe([message])
 
     async def _answer(
-        self, task: Task, world: World, calls: Sequence[ToolCall], known: set[str], progress: _Progress
+        self, task: Task, opening: Opening, calls: Sequence[ToolCall], known: set[str], progress: _Progress
     ) -> tuple[list[Message], list[Message]]:
         """The tools' messages, then what the last of them showed to the user directly; the policy reads both.
 
@@ -209,7 +215,7 @@ class EpisodeRunner:
         answers: list[Message] = []
         shown: list[Message] = []
         for call in calls:
-            text, is_error = await self._call(task, world, call, known, progress)
+            text, is_error = await self._call(task, opening, call, known, progress)
             shown = []
             if call.name in policies and not is_error:
                 try:
@@ -223,7 +229,7 @@ class EpisodeRunner:
         return answers, shown
 
     async def _call(
-        self, task: Task, world: World, call: ToolCall, known: set[str], progress: _Progress
+        self, task: Task, opening: Opening, call: ToolCall, known: set[str], progress: _Progress
     ) -> tuple[str, bool]:
         """(result, is_error) of one call; one that cannot be run becomes an error that the model reads."""
         builtin = {tool.name for tool in task.builtin_tools}
@@ -233,6 +239,7 @@ class EpisodeRunner:
             return f"Error: there is no tool {call.name!r}. Tools: {', '.join(sorted(known))}.", True
         if call.name in builtin:
             return "ok", False
+        world = await _opened(opening, progress)
         with progress.clock("tools"):
             # Our own id: a model's may come twice in one conversation, and a world never applies an id twice.
             result = await world.call(
@@ -269,7 +276,12 @@ def _said_done(messages: Sequence[Message]) -> bool:
     return said is not None and not said.get("direct") and is_done(said["content"])
 
 
-def _evidence(trial: Trial, task: Task, world: World, progress: _Progress) -> Evidence:
+async def _opened(opening: Opening, progress: _Progress) -> World:
+    with progress.clock("open"):
+        return await opening.world()
+
+
+def _evidence(trial: Trial, task: Task, scene: Scene, progress: _Progress) -> Evidence:
     said = [m for m in progress.messages if m["role"] == "assistant" and m.get("content")]
     seen = slice(-progress.unseen if progress.unseen else None)
     return Evidence(
@@ -277,7 +289,7 @@ def _evidence(trial: Trial, task: Task, world: World, progress: _Progress) -> Ev
         messages=progress.messages[seen],
         tool_calls=progress.calls[seen],
         effects=progress.final_state,
-        init_result=world.init_result,
+        init_result=scene.init_result,
         tool_direct_responses=[m["content"] for m in said if m.get("direct")],
         session_id=trial.key,
         metadata=dict(task.metadata),

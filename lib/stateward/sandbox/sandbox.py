@@ -18,11 +18,12 @@ from stateward.sandbox import toolset
 from stateward.sandbox.forked import ForkedServer
 from stateward.sandbox.inside.locate import NotForkable, Target, parse_command
 from stateward.sandbox.limits import SandboxLimits
+from stateward.sandbox.opening import Opening
 from stateward.sandbox.plain import PlainServer
 from stateward.sandbox.server import ServerSession
 from stateward.sandbox.snapshot import Snapshot
 from stateward.sandbox.warm import WarmParent
-from stateward.sandbox.world import World
+from stateward.sandbox.world import Scene, World
 from stateward.tasks.task import ServerSpec, Task
 
 T = TypeVar("T")
@@ -66,8 +67,7 @@ class Sandbox:
             kept = list(tasks.values())
             tasks.clear()
             await asyncio.gather(*(_close_made(task) for task in kept))
-        if self._closing:
-            await asyncio.wait(self._closing)
+        await self.settled()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._scratch = None
@@ -91,7 +91,7 @@ class Sandbox:
                 session_id = str(uuid.uuid4())
                 for spec in task.servers:
                     doing = f"opening server {spec.name!r}"
-                    servers.append(await self._open_server(spec, task.world.get(spec.name) or {}, session_id))
+                    servers.append(await self._open_server(spec, _config(task, spec), session_id))
             specs, owner = toolset.arrange(task.uid, [(s.name, s.tools) for s in servers], task.tools)
         except BaseException as error:
             for server in servers:
@@ -105,6 +105,40 @@ class Sandbox:
         world = World(servers, specs, owner, self._limits, lambda: self._on_closed(world))
         self._worlds.add(world)
         return world
+
+    def opening(self, task: Task, prepare: Callable[[World], Awaitable[None]] | None = None) -> Opening:
+        """`open` in the background, for who can begin with what is known of the world: see `Opening`."""
+        return Opening(self, task, prepare)
+
+    async def scene(self, task: Task) -> Scene | None:
+        """How a world of `task` begins, if that is known before it is open: of forked servers with one state for all.
+
+        Raises:
+            SystemFault, UserError: as `open` does.
+        """
+        snapshots: list[Snapshot] = []
+        for spec in task.servers:
+            key, target = self._target(spec)
+            try:
+                if (
+                    target is None
+                    or (snapshot := await self._snapshot(key, spec, target, _config(task, spec))).in_child
+                ):
+                    return None
+            except NotForkable:
+                return None
+            snapshots.append(snapshot)
+        tools, _ = toolset.arrange(task.uid, [(s.name, s.warm.tools) for s in snapshots], task.tools)
+        return Scene.of(tools, snapshots)
+
+    def close_later(self, world: World) -> None:
+        """Close `world` without waiting for the end of its processes; `aclose` does."""
+        self._later(world.aclose())
+
+    async def settled(self) -> None:
+        """Wait until nothing is being closed in the background."""
+        while self._closing:
+            await asyncio.wait(self._closing)
 
     def explain(self) -> dict[str, str]:
         """How each server opened so far runs: ``forked``, ``forked; init in every world: why`` or ``process: why``."""
@@ -133,23 +167,30 @@ class Sandbox:
         self._places.release()
 
     async def _open_server(self, spec: ServerSpec, config: dict[str, Any], session_id: str) -> ServerSession:
-        key = f"{spec.name}#{fingerprint([list(spec.command), spec.env, spec.cwd, spec.kind])}"
-        if key not in self._plain:
-            target = parse_command(spec.command) if spec.kind == "mcp-process" else None
-            if target is None or not spec.fork:
-                self._plain[key] = (
-                    "servers.yaml says fork: false"
-                    if not spec.fork
-                    else "it is remote"
-                    if spec.kind == "mcp-remote"
-                    else "its command is not a Python module or file"
-                )
-            else:
-                try:
-                    return await self._fork(key, spec, target, config, session_id)
-                except NotForkable as reason:
-                    self._plain[key] = str(reason)
+        key, target = self._target(spec)
+        if target is not None:
+            try:
+                return await self._fork(key, spec, target, config, session_id)
+            except NotForkable as reason:
+                self._plain[key] = str(reason)
         return await PlainServer.start(spec, config, self._limits, session_id)
+
+    def _target(self, spec: ServerSpec) -> tuple[str, Target | None]:
+        """The server's key, and what to import for it; None if it cannot be forked, for a reason in `_plain`."""
+        key = f"{spec.name}#{fingerprint([list(spec.command), spec.env, spec.cwd, spec.kind])}"
+        if key in self._plain:
+            return key, None
+        target = parse_command(spec.command) if spec.kind == "mcp-process" else None
+        if target is None or not spec.fork:
+            self._plain[key] = (
+                "servers.yaml says fork: false"
+                if not spec.fork
+                else "it is remote"
+                if spec.kind == "mcp-remote"
+                else "its command is not a Python module or file"
+            )
+            return key, None
+        return key, target
 
     async def _fork(
         self, key: str, spec: ServerSpec, target: Target, config: dict[str, Any], session_id: str
@@ -244,6 +285,11 @@ class Sandbox:
         task = asyncio.ensure_future(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+
+
+def _config(task: Task, spec: ServerSpec) -> dict[str, Any]:
+    """What a server of `task` is initialised with."""
+    return task.world.get(spec.name) or {}
 
 
 async def _close_made(task: asyncio.Task[Any]) -> None:

@@ -22,15 +22,15 @@ class Snapshot(ParentHandle):
         ours, theirs = wire.pair()
         super().__init__(ours)
         self.warm, self.config = warm, config
-        self.in_child = warm.in_child
+        self.name, self.in_child = warm.spec.name, warm.in_child
         self.init_result: dict[str, Any] = {}
         self.initial_state: dict[str, Any] = {}
-        self._name = warm.new_name("s")
+        self._child_name = warm.new_name("s")
         self._spares = Spares(lambda: ForkedServer.start(self, str(uuid.uuid4())))
         with theirs:
-            self._exited = warm.start_child(self._name, {}, theirs.fileno())
-        self._init = reserved.call_of(warm.tools, reserved.INIT, {"config": config}, self._name)
-        teardown = reserved.call_of(warm.tools, reserved.TEARDOWN, {}, self._name)
+            self._exited = warm.start_child(self._child_name, {}, theirs.fileno())
+        self._init = reserved.call_of(warm.tools, reserved.INIT, {"config": config}, self._child_name)
+        teardown = reserved.call_of(warm.tools, reserved.TEARDOWN, {}, self._child_name)
         self._link.send({"init": self._init, "teardown": teardown, "in_child": bool(self.in_child)})
 
     @classmethod
@@ -62,20 +62,20 @@ class Snapshot(ParentHandle):
                 self.init_result = reserved.parse_init(spec.name, answer["init"])
             if not self.in_child:
                 # In a fork of its own, so that a state tool with side effects leaves the snapshot as it was.
-                probe = await ForkedServer.start(self, self._name)
+                probe = await ForkedServer.start(self, self._child_name)
                 try:
                     async with asyncio.timeout(limits.start_deadline_seconds):
                         self.initial_state = await probe.state()
                 finally:
                     await probe.close()
         except TimeoutError:
-            warm.kill_child(self._name)
+            warm.kill_child(self._child_name)
             await self.close()
             raise SystemFault(
                 "init", f"server {spec.name!r}: init took longer than {limits.start_deadline_seconds:g} s"
             ) from None
         except BaseException:
-            warm.kill_child(self._name)
+            warm.kill_child(self._child_name)
             await self.close()
             raise
         return self
@@ -108,5 +108,5 @@ class Snapshot(ParentHandle):
             async with asyncio.timeout(CLOSE_GRACE_SECONDS):
                 await asyncio.shield(self._exited)
         except TimeoutError:
-            self.warm.kill_child(self._name)
+            self.warm.kill_child(self._child_name)
             await asyncio.shield(self._exited)

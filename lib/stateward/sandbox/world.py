@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from stateward.errors import SystemFault, nearest
 from stateward.sandbox.limits import SandboxLimits
@@ -28,14 +28,47 @@ class ToolResult:
     seconds: float
 
 
-class World:
-    """Opened by `Sandbox.open`; an async context manager.
+class Begun(Protocol):
+    """A server that has its initial state, or the snapshot of one."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def init_result(self) -> dict[str, Any]: ...
+
+    @property
+    def initial_state(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """How a world begins.
 
     Attributes:
         tools: what the model may call, as it sees it.
         init_result / initial_state: by server.
         initial_state_hash: 16 hex digits.
     """
+
+    tools: list[ToolSpec]
+    init_result: dict[str, dict[str, Any]]
+    initial_state: dict[str, dict[str, Any]]
+    initial_state_hash: str
+
+    @classmethod
+    def of(cls, tools: list[ToolSpec], servers: Sequence[Begun]) -> Scene:
+        state = {server.name: server.initial_state for server in servers}
+        return cls(
+            tools=tools,
+            init_result={server.name: server.init_result for server in servers},
+            initial_state=state,
+            initial_state_hash=state_hash(state),
+        )
+
+
+class World:
+    """Opened by `Sandbox.open`; an async context manager. What it begins with (see `Scene`) are its attributes too."""
 
     def __init__(
         self,
@@ -45,10 +78,9 @@ class World:
         limits: SandboxLimits,
         on_closed: Callable[[], None],
     ) -> None:
-        self.tools = tools
-        self.init_result = {server.name: server.init_result for server in servers}
-        self.initial_state = {server.name: server.initial_state for server in servers}
-        self.initial_state_hash = state_hash(self.initial_state)
+        self.scene = scene = Scene.of(tools, servers)
+        self.tools, self.init_result = scene.tools, scene.init_result
+        self.initial_state, self.initial_state_hash = scene.initial_state, scene.initial_state_hash
         self._servers, self._owner, self._limits, self._on_closed = list(servers), owner, limits, on_closed
         self._lock = asyncio.Lock()
         self._calls: dict[str, tuple[str, dict[str, Any], asyncio.Task[ToolResult]]] = {}

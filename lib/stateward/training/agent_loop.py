@@ -26,6 +26,12 @@ async def close_services() -> None:
         await (await opening).close()
 
 
+async def settle_services() -> None:
+    """Wait for the ends of worlds, which no episode waits for."""
+    for opening in list(_services.values()):
+        await (await opening).environment.sandbox.settled()
+
+
 class EpisodeLoop(AgentLoopBase):  # type: ignore[misc]
     """One episode. Verl makes an instance for each, with `settings` from the registration file.
 

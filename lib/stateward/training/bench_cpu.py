@@ -54,6 +54,7 @@ async def _measure(plan: TrainPlan, uids: Sequence[str], size: int, tokens: int)
         async def ours(number: int) -> None:
             orders = [EpisodeOrder(uid=uid, step=number, index=i) for uid in uids for i in range(size)]
             await asyncio.gather(*(service.run(order, client) for order in orders))
+            await service.environment.sandbox.settled()  # the end of a world is part of what it costs
 
         async def verls(number: int) -> None:
             await asyncio.gather(*(plain() for _ in range(size * len(uids))))

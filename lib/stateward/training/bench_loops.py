@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Awaitable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,6 +93,12 @@ class LoopHost(EpisodeHost):
         from stateward.training.manager import EpisodeWorker, VerlWorker
 
         return EpisodeWorker, VerlWorker
+
+    async def settled(self) -> None:
+        """See `agent_loop.settle_services`."""
+        from stateward.training.agent_loop import settle_services
+
+        await settle_services()
 
     def set_length(self, tokens: int) -> None:
         self.engines.tokens = tokens
@@ -174,7 +180,9 @@ class _Rounds:
         for order in orders:
             self.manager.submit(order)
         reports = [self.manager.next_report() for _ in orders]
-        cost = _Cost.now().less(started)
+        clock = time.perf_counter() - started.clock
+        ray.get([host.settled.remote() for host in self.manager.hosts])
+        cost = replace(_Cost.now().less(started), clock=clock)
         odd = [s for r in reports for s in r.sessions if s.sampled_tokens != self.tokens]
         if odd:
             raise SystemFault("bug", f"an episode has not {self.tokens} sampled tokens: {odd[0]}")

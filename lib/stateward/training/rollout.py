@@ -22,7 +22,7 @@ from stateward.errors import SystemFault
 from stateward.outcome import EpisodeRecord, Outcome, Trial
 from stateward.policy import Interpreter, Renderer, open_policy, stop_tokens
 from stateward.policy.samplers.verl import VerlSampler
-from stateward.store import Journal
+from stateward.store import GroupCommit, Journal
 from stateward.tasks.task import Task
 from stateward.training.dataset import read_tasks
 from stateward.training.engines import EngineClient
@@ -75,10 +75,9 @@ class EpisodeService:
     stop_ids: frozenset[int]
     policy_id: str
     settings_id: str
-    journal: Journal
+    journal: GroupCommit
     stack: AsyncExitStack
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
-    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @classmethod
     async def open(cls, settings_file: Path) -> EpisodeService:
@@ -104,7 +103,7 @@ class EpisodeService:
             stop_ids=frozenset(stop_tokens(opened.tokenizer)),
             policy_id=plan["policy"],
             settings_id=plan["settings"],
-            journal=journal,
+            journal=GroupCommit(journal),
             stack=stack,
             slots=asyncio.Semaphore(config.episode.concurrency),
         )
@@ -160,9 +159,7 @@ class EpisodeService:
         if record.outcome is not Outcome.VOID and 1 not in record.tokens.get("mask", []):
             record.outcome, record.reward = Outcome.VOID, float("nan")
             record.fault_kind, record.fault_cause = "render", "the prompt left no room for a single sampled token"
-        async with self.writing:
-            # Not in the event loop: it ends in an fsync, and the other episodes go on meanwhile.
-            await asyncio.to_thread(lambda: self.journal.append(record.to_json()))
+        await self.journal.append(record.to_json())
         return record, sampler.versions
 
 
