@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import stat
@@ -103,10 +104,12 @@ def test_it_ends_with_the_process_that_started_it(typesense_binary: Path, tmp_pa
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
         assert client.stdout is not None
         pid = int(client.stdout.readline())
-        assert alive(pid)
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        (data,) = [Path(os.fsdecode(v.partition(b"=")[2])) for v in variables if v.startswith(b"TYPESENSE_DATA_DIR=")]
+        assert data.is_dir()
         client.send_signal(signal.SIGKILL)
     limit = time.monotonic() + 30
-    while alive(pid):
+    while alive(pid) or data.exists():
         assert time.monotonic() < limit
         time.sleep(0.05)
 

@@ -15,7 +15,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -24,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from stateward.cluster.services.scratch import scratch_folder
 from stateward.errors import SystemFault, UserError
 
 BINARY = "typesense-server"
@@ -94,7 +94,7 @@ def serve(
     startup_seconds: float = 60.0,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[TypesenseServer]:
-    """Serve for the length of the block; the data are gone afterwards.
+    """Serve for the length of the block; the data are gone afterwards, also when this process or the server is killed.
 
     Args:
         folder: a folder of this job, shared by its nodes if they are to read the key. Data go to a private folder on
@@ -117,19 +117,20 @@ def serve(
     url = f"http://{address}:{api_port}"
     started = time.monotonic()
     try:
-        with tempfile.TemporaryDirectory(prefix="sw-typesense-") as data, log.open("ab") as output:
+        with scratch_folder("sw-typesense-") as data, log.open("ab") as output:
             offset = output.tell()
             process = subprocess.Popen(
                 [sys.executable, "-c", _EXEC_WITH_PARENT, str(os.getpid()), str(program)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                pass_fds=(data.hold,),
                 start_new_session=True,
                 # Not as arguments: every user of the node can read those.
                 env={
                     **os.environ,
                     **(environment or {}),
-                    "TYPESENSE_DATA_DIR": data,
+                    "TYPESENSE_DATA_DIR": str(data.folder),
                     "TYPESENSE_API_KEY": key,
                     "TYPESENSE_API_ADDRESS": address,
                     "TYPESENSE_API_PORT": str(api_port),
