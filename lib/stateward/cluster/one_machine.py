@@ -13,7 +13,6 @@ The scheduler's intervals are short, so that a heterogeneous job, which only bac
 from __future__ import annotations
 
 import argparse
-import getpass
 import os
 import re
 import shutil
@@ -26,84 +25,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from stateward.cluster.one_machine_files import CONTROLLER, MARIADB, write_configuration, write_private
 from stateward.errors import UserError, program
 
 _SBIN = ("/usr/sbin", "/sbin")
 NODES = ("cpu1", "gpu1", "gpu2", "gpu3")
-
-_SLURM_CONF = """\
-ClusterName=practice
-SlurmctldHost=localhost(127.0.0.1)
-SlurmUser={user}
-SlurmdUser={user}
-AuthType=auth/munge
-CryptoType=crypto/munge
-# cred_expire: a requeued job waits this long (120 s by default) before it may start again.
-AuthInfo=socket={munge},cred_expire={cred_expire}
-SlurmctldPort={ctld}
-StateSaveLocation={dir}/state
-SlurmdSpoolDir={dir}/spool/%n
-SlurmctldPidFile={dir}/run/slurmctld.pid
-SlurmdPidFile={dir}/run/slurmd-%n.pid
-SlurmctldLogFile={dir}/log/slurmctld.log
-SlurmdLogFile={dir}/log/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType={gather}
-SchedulerType=sched/backfill
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core_Memory
-DefMemPerCPU=100
-ReturnToService=2
-GresTypes=gpu
-PreemptType=preempt/partition_prio
-PreemptMode=REQUEUE
-SlurmctldParameters=preempt_send_user_signal
-MpiDefault=none
-JobRequeue=1
-MaxArraySize={max_array_size}
-MaxJobCount=20000
-# The pretended nodes are larger than this machine.
-SlurmdParameters=config_overrides
-SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
-KillWait=10
-MinJobAge=300
-SlurmdTimeout=6
-InactiveLimit=0
-{accounting}
-NodeName=cpu1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={node0} CPUs=16 RealMemory=64000 State=UNKNOWN
-NodeName=gpu[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{node1}-{node3}] CPUs=64 RealMemory=900000 \
-Gres=gpu:h100:8 State=UNKNOWN
-PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP
-PartitionName=gpu Nodes=gpu[1-3] PriorityTier=5 PreemptMode=OFF MaxTime=INFINITE State=UP
-PartitionName=low Nodes=gpu[1-3] PriorityTier=1 PreemptMode=REQUEUE GraceTime=4 MaxTime=INFINITE State=UP
-PartitionName=high Nodes=gpu[1-3] PriorityTier=10 PreemptMode=OFF MaxTime=INFINITE State=UP
-"""
-
-_ACCOUNTING = """\
-AccountingStorageType=accounting_storage/slurmdbd
-AccountingStorageHost=localhost
-AccountingStoragePort={dbd}
-AccountingStoragePass={munge}
-{enforce}AccountingStorageTRES=gres/gpu,gres/gpu:h100
-JobAcctGatherFrequency=5"""
-
-_SLURMDBD_CONF = """\
-AuthType=auth/munge
-AuthInfo=socket={munge}
-DbdHost=localhost
-DbdPort={dbd}
-SlurmUser={user}
-LogFile={dir}/log/slurmdbd.log
-PidFile={dir}/run/slurmdbd.pid
-StorageType=accounting_storage/mysql
-StorageHost=127.0.0.1
-StoragePort={maria}
-StorageUser=slurm
-StoragePass=slurm
-StorageLoc=slurm_acct_db
-CommitDelay=1
-"""
 
 _GRANTS = (
     "create user if not exists slurm@'127.0.0.1' identified by 'slurm';"
@@ -154,7 +80,14 @@ class OneMachineSlurm:
             (self.root / name).mkdir(parents=True, exist_ok=True)
         for node in NODES:
             (self.root / "spool" / node).mkdir(exist_ok=True)
-        self._write_configuration()
+        write_configuration(
+            self.root,
+            port_base=self.port_base,
+            accounting=self.accounting,
+            max_array_size=self.max_array_size,
+            cred_expire=self.cred_expire,
+            enforce=self.enforce,
+        )
         self._start_munge()
         if self.accounting:
             self._start_accounting()
@@ -228,38 +161,10 @@ class OneMachineSlurm:
                 f"not installed: {', '.join(absent)}", do=f"apt-get install --no-install-recommends {packages}"
             )
 
-    def _write_configuration(self) -> None:
-        values = {
-            "user": getpass.getuser(),
-            "dir": self.root,
-            "munge": self.root / "run" / "munge.socket",
-            "cred_expire": self.cred_expire,
-            "max_array_size": self.max_array_size,
-            "ctld": self.port_base + 17,
-            "dbd": self.port_base + 19,
-            "maria": self.port_base + 6,
-            "node0": self.port_base + 101,
-            "node1": self.port_base + 111,
-            "node3": self.port_base + 113,
-            "gather": "jobacct_gather/linux" if self.accounting else "jobacct_gather/none",
-            "enforce": f"AccountingStorageEnforce={self.enforce}\n" if self.enforce else "",
-        }
-        accounting = _ACCOUNTING.format(**values) if self.accounting else ""
-        etc = self.root / "etc"
-        (etc / "slurm.conf").write_text(_SLURM_CONF.format(**values, accounting=accounting))
-        devices = self.root / "dev"
-        for number in range(8):
-            device = devices / f"nvidia{number}"
-            if not device.exists():
-                device.symlink_to("/dev/null")
-        (etc / "gres.conf").write_text(f"NodeName=gpu[1-3] Name=gpu Type=h100 File={devices}/nvidia[0-7]\n")
-        if self.accounting:
-            _write_private(etc / "slurmdbd.conf", _SLURMDBD_CONF.format(**values).encode())
-
     def _start_munge(self) -> None:
         key = self.root / "etc" / "munge.key"
         if not key.exists():
-            _write_private(key, os.urandom(128))
+            write_private(key, os.urandom(128))
         run = self.root / "run"
         run.chmod(0o755)
         command = ["munged", f"--key-file={key}", f"--socket={run}/munge.socket", f"--pid-file={run}/munged.pid"]
@@ -289,7 +194,7 @@ class OneMachineSlurm:
                 raise
         path = self.root / "my" / "s"
         if self._pid("mariadb") is None:
-            command = ["mariadbd", *options, f"--socket={path}", f"--port={self.port_base + 6}"]
+            command = ["mariadbd", *options, f"--socket={path}", f"--port={self.port_base + MARIADB}"]
             command += ["--bind-address=127.0.0.1", f"--pid-file={self.root}/run/mariadb.pid"]
             command += ["--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900", "--performance-schema=OFF"]
             # Durability of a practice cluster's accounting is not worth a disk flush a commit.
@@ -370,7 +275,7 @@ def free_port_base(first: int, last: int) -> int:
     for base in range(first, last, 200):
         with socket.socket() as probe:
             try:
-                probe.bind(("127.0.0.1", base + 17))
+                probe.bind(("127.0.0.1", base + CONTROLLER))
             except OSError:
                 continue
             return base
@@ -383,12 +288,6 @@ def _alive(pid: int) -> bool:
             return file.read().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
