@@ -153,17 +153,23 @@ def _simulator_component(profile: ClusterProfile, own: dict[str, Any]) -> list[s
 def _simulator_step(profile: ClusterProfile, scratch: str, fixed: str) -> list[str]:
     if profile.simulator is None:
         return []
+    rank = 1 + profile.train.nodes  # after those of the other step
     return [
         "# The simulator's model is a step of its own. It leaves address and key in a file of this start, mode 0600,",
-        "# for which the preflight of the other step waits. If it is lost, that step ends too.",
+        "# for which the preflight of the other step waits. If it is lost, that step ends too: told by a file, or, where",
+        "# nobody was left to write one, by a signal.",
         f'export {SIMULATOR}="$(readlink -m "$RUN_DIR")/train/{RENDEZVOUS}'
         '/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"',
         "(",
         "    srun --het-group=2 --kill-on-bad-exit=1 --export=ALL \\",
-        f'        "$PYTHON" -m stateward.cluster.simulator_node --config "$CONFIG" --rank {1 + profile.train.nodes} \\',
+        f'        "$PYTHON" -m stateward.cluster.simulator_node --config "$CONFIG" --rank {rank} \\',
         f"        --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(scratch)} --{fixed} \\",
         '        "$@" ||',
-        '        { said=$?; scancel --signal=TERM "$SLURM_JOB_ID"; exit "$said"; }',
+        "    {",
+        "        said=$?",
+        f'        [ -e "${{{SIMULATOR}%/*}}/failed-{rank}.json" ] || scancel --signal=TERM "$SLURM_JOB_ID"',
+        '        exit "$said"',
+        "    }",
         ") &",
         "simulator=$!",
     ]

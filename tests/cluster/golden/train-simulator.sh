@@ -65,14 +65,19 @@ end_step() {
 }
 trap end_step USR1 TERM
 # The simulator's model is a step of its own. It leaves address and key in a file of this start, mode 0600,
-# for which the preflight of the other step waits. If it is lost, that step ends too.
+# for which the preflight of the other step waits. If it is lost, that step ends too: told by a file, or, where
+# nobody was left to write one, by a signal.
 export STATEWARD_SIMULATOR="$(readlink -m "$RUN_DIR")/train/rendezvous/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"
 (
     srun --het-group=2 --kill-on-bad-exit=1 --export=ALL \
         "$PYTHON" -m stateward.cluster.simulator_node --config "$CONFIG" --rank 4 \
         --interface '' --scratch /tmp -- \
         "$@" ||
-        { said=$?; scancel --signal=TERM "$SLURM_JOB_ID"; exit "$said"; }
+    {
+        said=$?
+        [ -e "${STATEWARD_SIMULATOR%/*}/failed-4.json" ] || scancel --signal=TERM "$SLURM_JOB_ID"
+        exit "$said"
+    }
 ) &
 simulator=$!
 # --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm tells srun
