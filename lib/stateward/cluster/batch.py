@@ -156,8 +156,8 @@ def _simulator_step(profile: ClusterProfile, scratch: str, fixed: str) -> list[s
     rank = 1 + profile.train.nodes  # after those of the other step
     return [
         "# The simulator's model is a step of its own. It leaves address and key in a file of this start, mode 0600,",
-        "# for which the preflight of the other step waits. If it is lost, that step ends too: told by a file, or, where",
-        "# nobody was left to write one, by a signal.",
+        "# for which the preflight of the other step waits. If it is lost, that step ends too: told by a file, or by a",
+        "# signal where nobody was left to write one.",
         f'export {SIMULATOR}="$(readlink -m "$RUN_DIR")/train/{RENDEZVOUS}'
         '/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"',
         "(",

@@ -65,8 +65,8 @@ end_step() {
 }
 trap end_step USR1 TERM
 # The simulator's model is a step of its own. It leaves address and key in a file of this start, mode 0600,
-# for which the preflight of the other step waits. If it is lost, that step ends too: told by a file, or, where
-# nobody was left to write one, by a signal.
+# for which the preflight of the other step waits. If it is lost, that step ends too: told by a file, or by a
+# signal where nobody was left to write one.
 export STATEWARD_SIMULATOR="$(readlink -m "$RUN_DIR")/train/rendezvous/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"
 (
     srun --het-group=2 --kill-on-bad-exit=1 --export=ALL \
