@@ -12,9 +12,9 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,6 +94,9 @@ class LoopHost(EpisodeHost):
 
         return EpisodeWorker, VerlWorker
 
+    def pid(self) -> int:
+        return os.getpid()
+
     async def settled(self) -> None:
         """See `agent_loop.settle_services`."""
         from stateward.training.agent_loop import settle_services
@@ -139,24 +142,35 @@ def conversation(tokenizer: Any, tokens: int) -> tuple[list[dict[str, str]], int
 
 @dataclass(frozen=True)
 class _Cost:
-    """Seconds by the clock, and seconds of processor time of every process of the run."""
+    """Seconds by the clock, and of processor time: `cpu` of every process of the run, `loop` of those that run the
+    loops, `worlds` of worlds and grading, which are below them. The rest is the engine's and Ray's.
+    """
 
     clock: float
     cpu: float
+    loop: float
+    worlds: float
 
     @classmethod
-    def now(cls) -> _Cost:
+    def now(cls, hosts: Sequence[int]) -> _Cost:
+        """`hosts` are the ids of the processes that run the loops."""
         starter = psutil.Process().parent()
         assert starter is not None
-        cpu = 0.0
-        for process in starter.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
-                # Worlds that ended are in the times of whoever started them.
-                cpu += sum(process.cpu_times()[:4])
-        return cls(time.perf_counter(), cpu)
+        loop = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in hosts)
+        below = [child for pid in hosts for child in psutil.Process(pid).children(recursive=True)]
+        return cls(time.perf_counter(), _seconds(starter.children(recursive=True)), loop, _seconds(below))
 
     def less(self, earlier: _Cost) -> _Cost:
-        return _Cost(self.clock - earlier.clock, self.cpu - earlier.cpu)
+        return _Cost(*(getattr(self, f.name) - getattr(earlier, f.name) for f in fields(self)))
+
+
+def _seconds(processes: Sequence[psutil.Process]) -> float:
+    """Processor time of `processes`. Worlds that ended are in the times of whoever started them."""
+    total = 0.0
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +178,7 @@ class _Rounds:
     """One round of either loop: all groups at once, until their episodes are in the transfer queue."""
 
     manager: EpisodeManager
+    pids: list[int]
     uids: list[str]
     size: int
     tokens: int
@@ -176,13 +191,13 @@ class _Rounds:
             GroupOrder(key=f"o{number}g{i}", uid=uid, step=number, size=self.size, first_index=0)
             for i, uid in enumerate(self.uids)
         ]
-        started = _Cost.now()
+        started = _Cost.now(self.pids)
         for order in orders:
             self.manager.submit(order)
         reports = [self.manager.next_report() for _ in orders]
         clock = time.perf_counter() - started.clock
         ray.get([host.settled.remote() for host in self.manager.hosts])
-        cost = replace(_Cost.now().less(started), clock=clock)
+        cost = replace(_Cost.now(self.pids).less(started), clock=clock)
         odd = [s for r in reports for s in r.sessions if s.sampled_tokens != self.tokens]
         if odd:
             raise SystemFault("bug", f"an episode has not {self.tokens} sampled tokens: {odd[0]}")
@@ -192,9 +207,9 @@ class _Rounds:
     def verls(self, number: int, conversations: list[list[dict[str, str]]]) -> _Cost:
         hosts = self.manager.hosts
         orders = [PlainOrder(key=f"p{number}g{i}", size=self.size, messages=c) for i, c in enumerate(conversations)]
-        started = _Cost.now()
+        started = _Cost.now(self.pids)
         ray.get([hosts[i % len(hosts)].run_plain.remote(order) for i, order in enumerate(orders)])
-        cost = _Cost.now().less(started)
+        cost = _Cost.now(self.pids).less(started)
         self._clear()
         return cost
 
@@ -215,9 +230,10 @@ def measure(spec: dict[str, Any]) -> None:
         stack.enter_context(connected(spec))
         hosts = start_hosts(spec["agent_workers"], LoopHost)
         trainer, manager = stack.enter_context(opened(spec, hosts, FixedLength))
+        pids = ray.get([host.pid.remote() for host in hosts])
         for tokens in asked["tokens"]:
             ray.get([host.set_length.remote(tokens) for host in hosts])
-            rounds = _Rounds(manager=manager, uids=asked["uids"], size=asked["size"], tokens=tokens)
+            rounds = _Rounds(manager=manager, pids=pids, uids=asked["uids"], size=asked["size"], tokens=tokens)
             found.append({"tokens": tokens, **_compare(rounds, trainer.tokenizer, asked["rounds"])})
     write_json(Path(asked["result"]), {"lengths": found})
 

@@ -16,6 +16,8 @@ from stateward.sandbox.inside.children import Children
 from stateward.sandbox.inside.session import Session, SessionError
 
 _MESSAGE_LIMIT = 1 << 30
+#: Objects that a world makes before the collector looks for cycles among them: about 5 MB.
+_COLLECT_AT = 50_000
 
 
 def run(module: ModuleType, server: Any, fds: list[int], scratch: str) -> NoReturn:
@@ -37,6 +39,7 @@ def run(module: ModuleType, server: Any, fds: list[int], scratch: str) -> NoRetu
         os._exit(0)
     gc.collect()
     gc.freeze()  # the collector would touch, and so copy, every page that the worlds share
+    gc.set_threshold(_COLLECT_AT)  # and looks at what a world made; few worlds live long enough to need it
 
     def child(message: dict[str, Any], child_fds: list[int], _scratch: str) -> NoReturn:
         world.run(module, server, message, child_fds)
