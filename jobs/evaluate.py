@@ -34,9 +34,8 @@ def main(argv: Sequence[str] | None) -> int:
         print(f"writes {RunDir(Path(config.run_dir)).eval(args.label)}")
         if args.array:
             from stateward.campaign.sample_array import array_line
-            from stateward.campaign.sampled import devices_of
 
-            devices = 0 if args.label in config.evaluate.endpoints else devices_of(config.serve)
+            devices = 0 if args.label in config.evaluate.endpoints else config.serve.devices
             print(array_line(config, devices, min(args.shards, len(tasks)), cluster_profile(args)))
         return 0
     from stateward.campaign.sampling import plan_evaluation, write_shards

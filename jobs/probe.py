@@ -33,9 +33,8 @@ def main(argv: Sequence[str] | None) -> int:
         print(f"policy: {config.policy.model}; writes {config.run_dir}/probe")
         if args.array:
             from stateward.campaign.sample_array import array_line
-            from stateward.campaign.sampled import devices_of
 
-            print(array_line(config, devices_of(config.serve), min(args.shards, len(tasks)), cluster_profile(args)))
+            print(array_line(config, config.serve.devices, min(args.shards, len(tasks)), cluster_profile(args)))
         return 0
     from stateward.campaign.sampling import plan_probe
     from stateward.campaign.stages import run_stage

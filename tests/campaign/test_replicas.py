@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from stateward.campaign.sample_array import sample_role
-from stateward.campaign.sampled import devices_of
 from stateward.cluster.profile import ClusterProfile, load_profile
 from stateward.config import Config, ServeConfig, load_config
 from stateward.errors import UserError
@@ -79,8 +78,8 @@ def configured(*overrides: str) -> Config:
 
 def test_an_array_task_holds_what_its_replica_is_served_on(profile: ClusterProfile) -> None:
     smaller = configured(*SMALLER)
-    assert sample_role(smaller, devices_of(smaller.serve), profile).gpus == 4
-    assert devices_of(ServeConfig(tensor_parallel=2, extra={"pipeline-parallel-size": 3})) == 6
+    assert sample_role(smaller, smaller.serve.devices, profile).gpus == 4
+    assert ServeConfig(tensor_parallel=2, extra={"pipeline-parallel-size": 3}).devices == 6
     assert sample_role(smaller, 0, profile).gpus == 0, "an API model needs none"
     profile.sample.gpus = 4
     with pytest.raises(UserError, match=r"4 GPUs, and a replica is served on 8(?s:.*)serve\.tensor_parallel=4"):

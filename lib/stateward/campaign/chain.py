@@ -22,7 +22,6 @@ from stateward.campaign.link import Link
 from stateward.campaign.mounts import mounts
 from stateward.campaign.pipeline import JOBS
 from stateward.campaign.sample_array import sample_role
-from stateward.campaign.sampled import devices_of
 from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
 from stateward.campaign.simulator import simulator_seconds
 from stateward.cluster.arrays import submit_array
@@ -41,7 +40,7 @@ class Chain:
     """The links of one campaign on one cluster, and what was submitted of them (RUN_DIR/slurm/chain.json)."""
 
     def __init__(self, config: Config, config_file: str, profile: ClusterProfile, overrides: Sequence[str]) -> None:
-        sample = sample_role(config, devices_of(config.serve), profile)
+        sample = sample_role(config, config.serve.devices, profile)
         self.config, self.profile = config, replace(sized(config, profile), sample=sample)
         self.run_dir = Path(config.run_dir).resolve()
         self.folder = self.run_dir / "slurm"

@@ -31,7 +31,7 @@ def sample_role(config: Config, devices: int, profile: ClusterProfile) -> Role:
             "serve.tensor_parallel asks for them, and one replica is on one node",
             f"lower it, for instance serve.tensor_parallel={role.gpus}, and raise serve.replicas as much",
         )
-    return replace(role, gpus=devices + (config.simulator.tensor_parallel if simulated(config.episode) else 0))
+    return replace(role, gpus=devices + (config.simulator.devices if simulated(config.episode) else 0))
 
 
 def array_line(config: Config, devices: int, shards: int, profile: ClusterProfile) -> str:

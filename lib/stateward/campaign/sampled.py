@@ -7,7 +7,6 @@ opened as a policy for episodes.
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from stateward.campaign.layout import PRACTICE, model_path
-from stateward.config import Config, EndpointConfig, ServeConfig, config_to_dict
+from stateward.config import Config, EndpointConfig, config_to_dict
 from stateward.episode import Policy, settings_of
 from stateward.errors import UserError, nearest
 from stateward.outcome import fingerprint
@@ -105,7 +104,7 @@ class Checkpoint:
 
     @property
     def devices(self) -> int:
-        return devices_of(self.config.serve)
+        return self.config.serve.devices
 
     def require(self) -> None:
         """Nothing: that the checkpoint is whole, planning has found out."""
@@ -232,12 +231,6 @@ class Endpoint:
             "top_p": self.config.sampling.top_p,
             **config_to_dict(self.config.evaluate.endpoints[self.label])["extra"],
         }
-
-
-def devices_of(serve: ServeConfig) -> int:
-    """GPUs of one replica: its parallel ranks, those that `extra` asks of vLLM included."""
-    ranks = [int(serve.extra.get(f"{kind}-parallel-size", 1)) for kind in ("pipeline", "data")]
-    return serve.tensor_parallel * math.prod(ranks)
 
 
 def template_hash(model: Path) -> str:

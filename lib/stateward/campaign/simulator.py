@@ -27,10 +27,10 @@ def with_simulator(config: Config, profile: ClusterProfile) -> ClusterProfile:
             "add to the profile, for instance: simulator: { partition: gpu, cpus: 32, memory_gb: 256, gpus: 8 }; or set"
             " kind=chat with the base_url of a server",
         )
-    if config.train.device != "cpu" and profile.simulator.gpus < config.simulator.tensor_parallel:
+    if config.train.device != "cpu" and profile.simulator.gpus < config.simulator.devices:
         raise UserError(
-            f"the profile's role `simulator` has {profile.simulator.gpus} GPUs, and"
-            f" simulator.tensor_parallel={config.simulator.tensor_parallel}",
+            f"the profile's role `simulator` has {profile.simulator.gpus} GPUs, and its model is"
+            f" served on {config.simulator.devices}",
             do="give the role as many gpus, or lower simulator.tensor_parallel",
         )
     # One server is one node, whatever the role says.
@@ -42,11 +42,11 @@ def require_sample_room(config: Config, devices: int, profile: ClusterProfile) -
     if not simulated(config.episode) or config.train.device == "cpu":
         return
     simulator_model(config.simulator)
-    needed = devices + config.simulator.tensor_parallel
+    needed = devices + config.simulator.devices
     if profile.sample.gpus < needed:
         raise UserError(
             f"the profile's role `sample` has {profile.sample.gpus} GPUs, and an array task needs {needed}",
-            f"it serves the policy on {devices} and the simulator's model on {config.simulator.tensor_parallel}",
+            f"it serves the policy on {devices} and the simulator's model on {config.simulator.devices}",
             "give the role more gpus, lower serve.tensor_parallel or simulator.tensor_parallel, or set kind=chat with"
             " the base_url of a server",
         )

@@ -5,6 +5,7 @@ A field exists because a user needs it today. Unknown keys in a file or an overr
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,6 +51,12 @@ class EngineConfig:
     enforce_eager: bool = False
     startup_seconds: float = 1_800.0
     extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> int:
+        """GPUs of one server: its parallel ranks, those that `extra` asks of vLLM included."""
+        ranks = [int(self.extra.get(f"{kind}-parallel-size", 1)) for kind in ("pipeline", "data")]
+        return self.tensor_parallel * math.prod(ranks)
 
 
 @dataclass(kw_only=True)

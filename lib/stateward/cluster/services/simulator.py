@@ -38,7 +38,7 @@ def simulator_here(config: Config, *, beside: int, log: Path) -> Iterator[None]:
         yield
         return
     settings = config.simulator
-    environment = {} if is_cpu_build() else _devices(os.environ, beside, settings.tensor_parallel)
+    environment = {} if is_cpu_build() else _devices(os.environ, beside, settings.devices)
     model = simulator_model(settings)
     with (
         tempfile.TemporaryDirectory(prefix="sw-simulator-") as folder,
