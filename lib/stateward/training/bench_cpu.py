@@ -1,9 +1,13 @@
-"""Processor time of an episode outside the engine, in our loop and in Verl's, with an engine that answers at once."""
+"""What an episode costs outside the engine, in our loop and in Verl's.
+
+Processor time with an engine that answers at once; the clock with one that takes a while and no processor, as on a GPU.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -15,12 +19,18 @@ from stateward.training.engines import EngineClient
 from stateward.training.plan import TrainPlan
 from stateward.training.rollout import EpisodeOrder, EpisodeService
 
+#: What the slower engine takes for a turn: a hundred tokens of a large policy.
+SECONDS = 2.0
 
-class _AtOnce:
-    """An engine of `tokens` ordinary tokens a turn."""
+
+class _Engine:
+    """An engine of `tokens` ordinary tokens a turn, which take `seconds`."""
+
+    seconds = 0.0
 
     def __init__(self, ids: Sequence[int], tokens: int) -> None:
         async def answer(**_: Any) -> Any:
+            await asyncio.sleep(self.seconds)
             return SimpleNamespace(
                 token_ids=random.choices(ids, k=tokens),
                 log_probs=[-1.0] * tokens,
@@ -36,6 +46,7 @@ class _AtOnce:
 
 def measure_cpu(plan: TrainPlan, uids: Sequence[str], size: int, tokens: int) -> dict[str, list[float]]:
     """Milliseconds an episode: ``verl`` in its process; ``ours`` in ours, and ``world`` in those of world and grading.
+    ``verl_clock`` and ``ours_clock``: seconds of a round with the slower engine.
 
     A value for each of five rounds, after one that is not counted.
     """
@@ -47,25 +58,35 @@ async def _measure(plan: TrainPlan, uids: Sequence[str], size: int, tokens: int)
     try:
         tokenizer = load_tokenizer(plan.model)
         special = set(tokenizer.all_special_ids)
-        engine = _AtOnce([i for i in range(len(tokenizer)) if i not in special], tokens)
+        engine = _Engine([i for i in range(len(tokenizer)) if i not in special], tokens)
         client = EngineClient({"engine": engine})
         plain = _verls_loop(plan, engine, tokenizer)
 
         async def ours(number: int) -> None:
             orders = [EpisodeOrder(uid=uid, step=number, index=i) for uid in uids for i in range(size)]
             await asyncio.gather(*(service.run(order, client) for order in orders))
+
+        async def whole(number: int) -> None:
+            await ours(number)
             await service.environment.sandbox.settled()  # the end of a world is part of what it costs
 
         async def verls(number: int) -> None:
             await asyncio.gather(*(plain() for _ in range(size * len(uids))))
 
-        found: dict[str, list[float]] = {"verl": [], "ours": [], "world": []}
+        found: dict[str, list[float]] = {name: [] for name in ("verl", "ours", "world", "verl_clock", "ours_clock")}
         for number in range(6):
             here, _ = await _cost(verls, number)
-            own, world = await _cost(ours, number)
+            own, world = await _cost(whole, number)
             if number:
                 for name, value in (("verl", here), ("ours", own), ("world", world)):
                     found[name].append(1000 * value / (size * len(uids)))
+        engine.seconds = SECONDS
+        for number in range(6, 11):
+            for name, play in (("verl_clock", verls), ("ours_clock", ours)):
+                began = time.perf_counter()
+                await play(number)
+                found[name].append(time.perf_counter() - began)
+                await service.environment.sandbox.settled()
         return found
     finally:
         await service.close()
@@ -86,7 +107,7 @@ def _times() -> tuple[float, float]:
     return sum(me.cpu_times()[:2]), below
 
 
-def _verls_loop(plan: TrainPlan, engine: _AtOnce, tokenizer: Any) -> Callable[[], Awaitable[Any]]:
+def _verls_loop(plan: TrainPlan, engine: _Engine, tokenizer: Any) -> Callable[[], Awaitable[Any]]:
     """Verl makes a loop for every episode (verl 0.9.1, ``AgentLoopWorker._run_agent_loop``)."""
     from hydra import compose, initialize_config_module
     from verl.experimental.agent_loop.agent_loop import DictConfigWrap, ToolListWrap
@@ -124,4 +145,9 @@ def table(found: dict[str, list[float]]) -> list[str]:
     for name, title in titles.items():
         values = sorted(found[name])
         rows.append(f"| {title} | {values[len(values) // 2]:.1f} | {values[0]:.1f} | {values[-1]:.1f} |")
+    rows += ["", f"| all of them at once, with an engine that takes {SECONDS:g} s | median s | shortest | longest |"]
+    rows.append("|---|---:|---:|---:|")
+    for name, title in (("verl_clock", "Verl's single-turn loop"), ("ours_clock", "our loop, world and grading")):
+        values = sorted(found[name])
+        rows.append(f"| {title} | {values[len(values) // 2]:.2f} | {values[0]:.2f} | {values[-1]:.2f} |")
     return rows

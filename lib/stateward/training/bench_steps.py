@@ -47,7 +47,8 @@ class _Verls(VerlWorker):  # type: ignore[misc]
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> SessionReport:
         passed = passes(kwargs["uid"], kwargs["session_id"], self.replaced)
         output.reward_score = float(passed)
-        output.extra_fields["reward_extra_info"] = {}
+        step = kwargs["global_steps"]  # Verl's own client of the engines says which weights sampled; ours tells our loop
+        output.extra_fields |= {"reward_extra_info": {}, "min_global_steps": step, "max_global_steps": step}
         await super()._agent_loop_postprocess(output, validate, **kwargs)
         return SessionReport(
             outcome=Outcome.PASS if passed else Outcome.FAIL,
