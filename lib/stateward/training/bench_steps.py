@@ -47,7 +47,9 @@ class _Verls(VerlWorker):  # type: ignore[misc]
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> SessionReport:
         passed = passes(kwargs["uid"], kwargs["session_id"], self.replaced)
         output.reward_score = float(passed)
-        step = kwargs["global_steps"]  # Verl's own client of the engines says which weights sampled; ours tells our loop
+        step = kwargs[
+            "global_steps"
+        ]  # which weights sampled: the client of the engines that Verl has says so, ours not
         output.extra_fields |= {"reward_extra_info": {}, "min_global_steps": step, "max_global_steps": step}
         await super()._agent_loop_postprocess(output, validate, **kwargs)
         return SessionReport(
