@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from stateward.errors import UserError
-from stateward.sandbox.toolset import arrange, plain_schema
+from stateward.sandbox.toolset import arrange, described, plain_schema
 from stateward.tasks.task import ToolPolicy
 
 
@@ -91,3 +91,15 @@ def test_a_circular_reference_keeps_its_definitions() -> None:
     plain = plain_schema(schema)
     assert plain["$defs"]["Node"]["properties"]["next"] == {"$ref": "#/$defs/Node"}
     assert plain["properties"]["head"]["properties"]["next"] == {"$ref": "#/$defs/Node"}
+
+
+def test_a_description_made_ahead_is_used_and_stays_as_it_is() -> None:
+    raw = [tool("find", id={"$ref": "#/$defs/Id", "title": "Id"})]
+    raw[0]["inputSchema"]["$defs"] = {"Id": {"type": "integer"}}
+    made = described(raw)
+    policy = ToolPolicy(name="find", override_arg_description={"id": "Which"})
+    (plain,), (overridden,) = (arrange("t", [("shop", made)], policies)[0] for policies in ((), (policy,)))
+    assert plain is made[0]["spec"]
+    assert plain.input_schema["properties"] == {"id": {"type": "integer"}}
+    assert overridden.input_schema["properties"] == {"id": {"type": "integer", "description": "Which"}}
+    assert arrange("t", [("shop", raw)], ()) == arrange("t", [("shop", made)], ())

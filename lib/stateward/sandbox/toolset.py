@@ -45,7 +45,15 @@ def arrange(
     return specs, {policy.name: owner[policy.name] for policy in policies}
 
 
+def described(tools: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """`tools` as a server lists them, each with its `ToolSpec` under ``spec``, made once for all its worlds."""
+    return [{**tool, "spec": _spec(tool)} for tool in tools]
+
+
 def _spec(tool: dict[str, Any]) -> ToolSpec:
+    known: ToolSpec | None = tool.get("spec")
+    if known is not None:
+        return known
     schema = plain_schema(tool["inputSchema"] or _EMPTY_SCHEMA)
     return ToolSpec(name=tool["name"], description=tool["description"] or "", input_schema=schema)
 

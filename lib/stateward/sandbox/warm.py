@@ -19,6 +19,7 @@ from stateward.sandbox.inside.children import tail
 from stateward.sandbox.inside.locate import NotForkable, Target
 from stateward.sandbox.limits import SandboxLimits
 from stateward.sandbox.parent_handle import CLOSE_GRACE_SECONDS, ParentHandle
+from stateward.sandbox.toolset import described
 from stateward.tasks.task import ServerSpec
 
 #: Folder that holds the `stateward` package, for a server's interpreter that does not have it installed.
@@ -91,7 +92,7 @@ class WarmParent(ParentHandle):
             async with asyncio.timeout(seconds):
                 answer = await self.answer
             if answer["ready"]:
-                self.tools, self.in_child = answer["tools"], answer["in_child"]
+                self.tools, self.in_child = described(answer["tools"]), answer["in_child"]
                 if not self.in_child and reserved.wants_session(self.tools, reserved.INIT):
                     self.in_child = "its init asks for session_id"
                 return self
