@@ -11,6 +11,7 @@ RUN_DIR ?= runs/practice
 SEEDS ?= 1
 SLURM_DIR ?= runs/slurm
 ROUNDS ?= 40
+TRAINING_ROUNDS ?= 6
 SEED ?= 1
 TALLY ?= runs/chaos-$(SEED).jsonl
 export PYTHONNOUSERSITE := 1
@@ -40,8 +41,8 @@ test-fast: setup ## the unit tests, under two minutes
 chaos: setup system ## ROUNDS (40) of killing something at random under campaigns on a real Slurm; half an hour
 	@$(PY) tests/slurm/chaos/run.py --rounds $(ROUNDS) --seed $(SEED) --tally $(TALLY)
 
-chaos-training: setup ## kill real training again and again; a quarter of an hour and more
-	@$(PY) -m pytest -q -m chaos --timeout 7200 tests/verl
+chaos-training: setup ## TRAINING_ROUNDS (6) of killing something at random under real training; a quarter of an hour
+	@CHAOS_ROUNDS=$(TRAINING_ROUNDS) CHAOS_SEED=$(SEED) $(PY) -m pytest -qs -m chaos tests/verl
 
 lint: setup ## ruff
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .

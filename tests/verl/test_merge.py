@@ -1,4 +1,4 @@
-"""Merging, but for Verl's own merger (which tests/verl/test_stop_and_resume.py runs): adapters, loading, generating."""
+"""Merging, but for Verl's own merger (test_adapter.py and the campaign run it): adapters, loading, generating."""
 
 from __future__ import annotations
 
