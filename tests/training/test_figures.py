@@ -98,3 +98,18 @@ def test_every_reader_counts_a_step_of_two_starts_once_by_the_later_line(tmp_pat
 
 def test_no_valid_episode_has_no_pass_rate() -> None:
     assert figures.pass_rate([GroupReport(key="g", uid="t", sessions=(session(VOID),))]) is None
+
+
+def test_the_line_of_a_saved_step_is_recovered_once(tmp_path: Path) -> None:
+    path, saved = tmp_path / "metrics.jsonl", tmp_path / "saved.json"
+    assert not figures.recover_line(path, saved, 0), "a run from scratch"
+    figures.append_line(path, {"step": 1, "start": 1})
+    saved.write_text(json.dumps({"step": 2, "start": 1, "loss": 0.5}))
+    assert not figures.recover_line(path, saved, 1), "its checkpoint was not whole: the step is trained again"
+    assert figures.recover_line(path, saved, 2)
+    assert not figures.recover_line(path, saved, 2)
+    assert [line["step"] for line in figures.read_lines(path)] == [1, 2]
+    # The step was trained by an earlier start, whose checkpoint was lost, and again.
+    saved.write_text(json.dumps({"step": 2, "start": 3, "loss": 0.25}))
+    assert figures.recover_line(path, saved, 2)
+    assert figures.read_lines(path)[-1]["loss"] == 0.25

@@ -136,5 +136,19 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return [found[step] for step in sorted(found)]
 
 
+def recover_line(path: Path, saved: Path, step: int) -> bool:
+    """Append the line of `step` that was put aside in `saved` before its checkpoint, if the run that trained it was
+    killed before it wrote the line itself. Returns whether it was missing."""
+    try:
+        line = json.loads(saved.read_text())
+    except FileNotFoundError:
+        return False
+    there = any((known["step"], known["start"]) == (step, line["start"]) for known in read_lines(path))
+    if line["step"] != step or there:
+        return False
+    append_line(path, line)
+    return True
+
+
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)

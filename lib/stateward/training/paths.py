@@ -64,5 +64,10 @@ class TrainPaths:
         return self.stage / "metrics.jsonl"
 
     @property
+    def saved_figures(self) -> Path:
+        """The line of the step whose checkpoint was saved last, before it is in `metrics`."""
+        return self.plan / "saved_figures.json"
+
+    @property
     def logs(self) -> Path:
         return self.stage / "logs"

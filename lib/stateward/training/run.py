@@ -15,6 +15,7 @@ from stateward.store import Stage, read_journal, seal
 from stateward.tasks.task import Task
 from stateward.training import checks, verify
 from stateward.training.dataset import check_pool
+from stateward.training.figures import recover_line
 from stateward.training.launch import drive, local_ray, write_plan
 from stateward.training.paths import TrainPaths
 from stateward.training.plan import TrainPlan, plan_training
@@ -56,6 +57,7 @@ def train(
     inputs = _inputs(plan, policy_id, pool)
     stage = Stage(paths.run_dir, "train")
     start = verify.prepare_resume(paths.checkpoints, plan.layout.world_size)
+    recover_line(paths.metrics, paths.saved_figures, start)
     if start < target or not stage.is_done(inputs):
         needed = _checked(plan, pool, evidence)
         stage.begin(config_to_dict(config), inputs)

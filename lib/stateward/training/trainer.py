@@ -19,6 +19,7 @@ from verl.workers.rollout.llm_server import LLMServerManager
 
 from stateward.config.load import config_from_dict
 from stateward.errors import SystemFault
+from stateward.store.stage import write_json
 from stateward.training import figures, verl_hooks
 from stateward.training.agreement import check_agreement
 from stateward.training.collector import GroupCollector
@@ -147,11 +148,26 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
             shuffle_rewards(batch, self.ours.train.seed + self.global_steps)
         return super()._compute_advantage(batch, metrics)
 
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> KVBatchMeta:
+        self._metrics = metrics  # which the step fills
+        return super().step(metrics, timing_raw)
+
+    def _save_checkpoint(self) -> None:
+        # The step's line is written once the engines have the weights. A run that is killed before goes on behind the
+        # step, and nobody would write the line.
+        write_json(self.paths.saved_figures, self._line(self._metrics, self.timing_raw))
+        super()._save_checkpoint()
+
+    def _line(self, metrics: dict[str, Any], timing: dict[str, float]) -> dict[str, Any]:
+        return figures.step_line(
+            self.global_steps, self.start, self.replay_buffer.step, metrics, timing, self._logprobs
+        )
+
     def _compute_metrics(
         self, batch: KVBatchMeta, metrics: dict[str, Any], timing_raw: dict[str, float], global_steps: int, epoch: int
     ) -> None:
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
-        line = figures.step_line(global_steps, self.start, self.replay_buffer.step, metrics, timing_raw, self._logprobs)
+        line = self._line(metrics, timing_raw)
         idle = self.replay_buffer.manager.device_idle_share()
         if idle is not None:
             line["device_idle_share"] = round(idle, 4)
