@@ -73,7 +73,8 @@ def model(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path, model: Path) -> Serve:
+def start(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    monkeypatch.setattr(service, "_POLL_SECONDS", 0.05)  # the stand-in is ready much sooner than a model
     package = tmp_path / "stand-in" / "vllm" / "entrypoints" / "cli"
     package.mkdir(parents=True)
     for folder in (package, package.parent, package.parent.parent):
