@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 import socket
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,8 +61,15 @@ notes.write_text(json.dumps({
 
 
 @pytest.fixture
+def scratch() -> Iterator[Path]:
+    """The nodes' own scratch, short and this test's alone: ids of jobs are the same on every fresh cluster."""
+    with tempfile.TemporaryDirectory(prefix="su-", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
 def start(
-    on_cluster: OneMachineSlurm, profile: ClusterProfile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_cluster: OneMachineSlurm, profile: ClusterProfile, tmp_path: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[str], tuple[str, Path, Path]]:
     """Submit the job with a model of that path; its id, its log, and what the driver notes."""
 
@@ -71,7 +79,7 @@ def start(
         home = tmp_path / "home"
         (home / "jobs").mkdir(parents=True)
         (home / "jobs" / "train.py").write_text(DRIVER)
-        profile.train.nodes = 1
+        profile.train.nodes, profile.scratch = 1, str(scratch)
         profile.simulator = replace(profile.train)
         overrides = ["simulator.tensor_parallel=1", "simulator.enforce_eager=true", "simulator.max_model_len=1024"]
         lines = (ROOT / "configs" / "practice.yaml").read_text().replace("kind: scripted", "kind: simulator")
@@ -101,14 +109,17 @@ def ended(cluster: OneMachineSlurm, job: str) -> dict[str, str]:
     return components[0] if over and len(components) == 3 else {}
 
 
-def left_of(job: str) -> list[Path]:
+def left_in(scratch: Path) -> list[Path]:
     """Processes and folders of the job."""
-    processes = [p for p in Path("/proc").glob("[0-9]*/environ") if f"sw{job}-".encode() in _read(p)]
-    return [*processes, *Path("/tmp").glob(f"sw{job}-*")]
+    processes = [p for p in Path("/proc").glob("[0-9]*/environ") if f"{scratch}/".encode() in _read(p)]
+    return [*processes, *scratch.iterdir()]
 
 
 def test_episodes_reach_the_model_and_nothing_is_left_of_it(
-    start: Callable[[str], tuple[str, Path, Path]], on_cluster: OneMachineSlurm, until: Callable[..., None]
+    start: Callable[[str], tuple[str, Path, Path]],
+    on_cluster: OneMachineSlurm,
+    until: Callable[..., None],
+    scratch: Path,
 ) -> None:
     job, log, notes = start(str(ensure_policy()))
     until(lambda: bool(ended(on_cluster, job)), seconds=800)
@@ -122,7 +133,7 @@ def test_episodes_reach_the_model_and_nothing_is_left_of_it(
     answered = text.index(f"user: simulator at {seen['address']} answered")
     assert text.index("completed after") < answered < text.index("Ray head at"), "before any device has work"
     assert "the simulator ended" in text
-    assert left_of(job) == []
+    assert left_in(scratch) == []
     address, _, port = seen["address"].removeprefix("http://").removesuffix("/v1").partition(":")
     with socket.socket() as probe:
         assert probe.connect_ex((address, int(port))) != 0
@@ -133,6 +144,7 @@ def test_a_model_that_is_not_there_ends_the_job_before_anything_trains(
     on_cluster: OneMachineSlurm,
     until: Callable[..., None],
     tmp_path: Path,
+    scratch: Path,
 ) -> None:
     job, log, notes = start(str(tmp_path / "no model"))
     until(lambda: bool(ended(on_cluster, job)), seconds=400)
@@ -143,7 +155,7 @@ def test_a_model_that_is_not_there_ends_the_job_before_anything_trains(
     assert "no other start" in text
     assert "Ray head at" not in text
     assert not notes.exists()
-    assert left_of(job) == []
+    assert left_in(scratch) == []
 
 
 def _read(path: Path) -> bytes:
