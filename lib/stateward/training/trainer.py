@@ -20,7 +20,7 @@ from verl.workers.rollout.llm_server import LLMServerManager
 from stateward.config.load import config_from_dict
 from stateward.errors import SystemFault
 from stateward.store.stage import write_json
-from stateward.training import figures, verl_hooks
+from stateward.training import figures, stacks, verl_hooks
 from stateward.training.agreement import check_agreement
 from stateward.training.collector import GroupCollector
 from stateward.training.engines import EngineClient
@@ -82,6 +82,18 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
     def get_llm_client(self) -> EngineClient:
         engines = self.llm_server_manager
         return EngineClient(dict(zip(engines.server_addresses, engines.server_handles, strict=True)))
+
+    def init(self) -> None:
+        # The engines get their first weights here: one that fails leaves the trainer's process waiting for it.
+        with Watchdog(60.0 * self.ours.train.watchdog_minutes, self._what_does_not_start):
+            super().init()
+
+    def _what_does_not_start(self) -> str:
+        asked = len(stacks.request(self.paths.logs))
+        return (
+            f"the trainer and its engines were starting; {asked} processes of this node wrote their stacks to "
+            f"{self.paths.logs / 'stacks'}"
+        )
 
     def on_init_end(self) -> None:
         super().on_init_end()

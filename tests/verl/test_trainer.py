@@ -1,0 +1,30 @@
+"""The trainer around Verl's: what it does where Verl's would wait for ever."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stateward.errors import SystemFault
+from stateward.training.paths import TrainPaths
+
+pytestmark = pytest.mark.engines
+
+pytest.importorskip("torch")
+pytest.importorskip("verl")
+
+
+def test_a_start_that_stands_still_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when an engine fails while it loads its first weights, and the process that sends them waits for it."""
+    from stateward.training import trainer as module
+
+    monkeypatch.setattr(module.PPOTrainerSync, "init", lambda self: threading.Event().wait())
+    trainer: Any = object.__new__(module.EpisodeTrainer)
+    trainer.ours = SimpleNamespace(train=SimpleNamespace(watchdog_minutes=0.005))
+    trainer.paths = TrainPaths.of(tmp_path)
+    with pytest.raises(SystemFault, match=r"nothing was finished for 0\.005 minutes; the trainer and its engines were"):
+        trainer.init()
