@@ -45,8 +45,8 @@ MaxJobCount=20000
 SlurmdParameters=config_overrides
 SchedulerParameters=sched_interval=1,bf_interval=1,sched_min_interval=0,batch_sched_delay=0
 KillWait=10
-# A node answers that it ended a step only after KillWait. What it does not answer within MessageTimeout (10 s by default)
-# is sent again a minute later, when with so short a cred_expire a requeued job has a step of the same number.
+# A node answers that it ended a step only after KillWait. What it does not answer within MessageTimeout (10 s by
+# default) is sent again a minute later, when with so short a cred_expire a requeued job has a step of that number.
 MessageTimeout=20
 MinJobAge=300
 SlurmdTimeout=6
