@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import uuid
+
+from stateward.cluster.processes import carrying
 
 PROGRAM = """\
 import os, subprocess, sys, time
@@ -29,3 +33,12 @@ print(stop_descendants(patience=2.0), [p for p in psutil.Process().children(True
 def test_daemons_are_found_and_what_is_to_be_spared_is_left() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=120)
     assert done.stdout.splitlines() == ["1 True 1", "2 []"]
+
+
+def test_processes_are_found_by_all_of_the_variables_that_they_carry() -> None:
+    mark = uuid.uuid4().hex
+    with subprocess.Popen(["cat"], env={**os.environ, "MARK": mark, "PART": "1"}, stdin=subprocess.PIPE) as process:
+        assert [(found.pid, env["PART"]) for found, env in carrying({"MARK": mark})] == [(process.pid, "1")]
+        assert [found.pid for found, _ in carrying({"MARK": mark, "PART": "1"})] == [process.pid]
+        assert carrying({"MARK": mark, "PART": "2"}) == []
+    assert carrying({"MARK": mark}) == []

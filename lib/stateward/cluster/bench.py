@@ -33,7 +33,7 @@ from stateward.cluster import arrays
 from stateward.cluster.batch import training_job
 from stateward.cluster.node import port_block
 from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
-from stateward.cluster.processes import adopt_orphans, stop_descendants
+from stateward.cluster.processes import adopt_orphans, carrying, stop_descendants
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import cancel, submit
 from stateward.errors import SystemFault
@@ -219,15 +219,8 @@ def _training(folder: Path, profile: ClusterProfile, cluster: OneMachineSlurm) -
 
 def _processes_of(job: str, cluster: OneMachineSlurm) -> list[int]:
     """Processes that say in their environment that they are of this job; its second component is the next job."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            env = process.environ()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        if env.get("SLURM_CONF") == cluster.env["SLURM_CONF"] and env.get("SLURM_JOB_ID") in (job, str(int(job) + 1)):
-            found.append(process.pid)
-    return found
+    of_cluster = carrying({"SLURM_CONF": cluster.env["SLURM_CONF"]})
+    return [process.pid for process, env in of_cluster if env.get("SLURM_JOB_ID") in (job, str(int(job) + 1))]
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import psutil
 
@@ -56,6 +56,22 @@ def stop_descendants(patience: float = 5.0, spare: Collection[int] = ()) -> int:
         if time.monotonic() > deadline:
             raise RuntimeError(f"processes {[p.pid for p in left]} survive SIGKILL; a device or a file system hangs")
     return len(first)
+
+
+def carrying(variables: Mapping[str, str]) -> list[tuple[psutil.Process, dict[str, str]]]:
+    """Processes of this machine that were started with these variables in their environment, with all of it.
+
+    A process that writes its title over its environment, as some of Ray's do, is not among them.
+    """
+    found = []
+    for process in psutil.process_iter():
+        try:
+            env = process.environ()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+        if variables.items() <= env.items():
+            found.append((process, env))
+    return found
 
 
 def _descendants(spare: Collection[int]) -> list[psutil.Process]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import psutil
 
 from stateward.cluster.one_machine import NODES, OneMachineSlurm
+from stateward.cluster.processes import carrying
 
 
 @dataclass
@@ -35,14 +36,8 @@ def job_processes(cluster: OneMachineSlurm) -> list[tuple[psutil.Process, dict[s
 
     Some of Ray's write their titles over the environment they were started with, so they count with their raylet's.
     """
-    found: dict[psutil.Process, dict[str, str]] = {}
-    for process in psutil.process_iter():
-        try:
-            env = process.environ()
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue
-        if env.get("SLURM_CONF") == cluster.env["SLURM_CONF"] and "SLURM_JOB_ID" in env:
-            found[process] = env
+    of_cluster = carrying({"SLURM_CONF": cluster.env["SLURM_CONF"]})
+    found = {process: env for process, env in of_cluster if "SLURM_JOB_ID" in env}
     for process, env in [(p, env) for p, env in found.items() if _name(p) == "raylet"]:
         for child in _children(process):
             found.setdefault(child, env)
