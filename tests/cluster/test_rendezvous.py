@@ -53,7 +53,9 @@ def test_a_missing_rank_is_named_when_the_deadline_passes(tmp_path: Path) -> Non
 def test_a_rank_that_gives_up_ends_the_others_wait_at_once(tmp_path: Path) -> None:
     meeting = Rendezvous(tmp_path, rank=0, size=2, deadline_seconds=300)
     meeting.open()
+    assert meeting.given_up() == ""
     Rendezvous(tmp_path, rank=1, size=2, deadline_seconds=300).give_up("gpu1", "no device")
+    assert meeting.given_up() == "rank 1 on gpu1 gave up: no device"
     with pytest.raises(SystemFault, match="rank 1 on gpu1 gave up: no device"):
         meeting.reports()
 

@@ -192,7 +192,7 @@ class RayRank:
             readable, _, _ = select.select(list(daemons), [], [], 0.5)
             if readable:
                 raise SystemFault("cluster", f"Ray's {daemons[readable[0]]} on {self.step.node} ended")
-            if any(self.meeting.folder.glob("failed-*.json")):
+            if self.meeting.given_up():
                 return 1
         self.stamp("ended")
         return 0
@@ -223,17 +223,15 @@ class RayRank:
         process = subprocess.Popen(command, env=self.env, stdin=subprocess.DEVNULL)
         handle = os.pidfd_open(process.pid)
         daemons = _daemons()
-        failed = self.meeting.folder
         while True:
             readable, _, _ = select.select([handle, *daemons], [], [], 1.0)
             if handle in readable:
                 os.close(handle)
                 return _shell_status(process.wait())
             gone = [daemons[fd] for fd in readable]
-            lost = sorted(failed.glob("failed-*.json"))
-            if gone or lost:
+            cause = f"Ray's {gone[0]} on {self.step.node} ended" if gone else self.meeting.given_up()
+            if cause:
                 process.terminate()
-                cause = f"Ray's {gone[0]} on {self.step.node} ended" if gone else lost[0].read_text()
                 raise SystemFault("cluster", cause)
 
 

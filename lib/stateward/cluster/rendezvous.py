@@ -109,10 +109,8 @@ class Rendezvous:
             SystemFault("cluster"): the start's deadline passed (the text says what was missing), or a rank gave up.
         """
         while not true():
-            gone = sorted(self.folder.glob("failed-*.json"))
-            if gone:
-                first = json.loads(gone[0].read_text())
-                raise SystemFault("cluster", f"rank {first['rank']} on {first['node']} gave up: {first['cause']}")
+            if gone := self.given_up():
+                raise SystemFault("cluster", gone)
             if time.monotonic() > self._deadline:
                 raise SystemFault("cluster", f"not within {self._seconds:g} s: {missing()}")
             time.sleep(_POLL_SECONDS)
@@ -121,6 +119,13 @@ class Rendezvous:
         """Tell the other ranks, so that none of them waits for its whole deadline."""
         if self.folder.is_dir():
             write_json(self.folder / f"failed-{self.rank}.json", {"rank": self.rank, "node": node, "cause": cause})
+
+    def given_up(self) -> str:
+        """Which rank gave up, and why: the first in order of rank; empty if none did."""
+        for path in sorted(self.folder.glob("failed-*.json")):
+            row = json.loads(path.read_text())
+            return f"rank {row['rank']} on {row['node']} gave up: {row['cause']}"
+        return ""
 
     def leave(self, seconds: float) -> bool:
         """Say that nothing of this rank is left, and wait a while until all have said so; whether they have."""
