@@ -27,7 +27,7 @@ def main(folder: Path, array: Path) -> None:
 
     Args:
         folder: of submitit's files and logs.
-        array: JSON that `stateward.cluster.arrays.write_array` wrote.
+        array: the submission's JSON, as `stateward.cluster.arrays` writes it.
     """
     os.environ["SUBMITIT_FOLDER"] = str(folder)  # where JobEnvironment looks for its paths
     job = JobEnvironment()
