@@ -9,6 +9,7 @@ import pytest
 
 from stateward.errors import SystemFault, UserError
 from stateward.sandbox import Sandbox, SandboxLimits, World
+from stateward.sandbox.forked import ForkedServer
 from stateward.tasks.task import ServerSpec, Task, ToolPolicy
 
 Spec, Make = Callable[..., ServerSpec], Callable[..., Task]
@@ -84,3 +85,45 @@ async def test_a_world_that_must_be_prepared_is_not_known_before(task: Make, ali
             await opening.scene()
     assert len(seen) == 1
     assert not alive(seen[0])
+
+
+async def test_who_is_cancelled_while_leaving_leaves_no_world(task: Make) -> None:
+    opened = asyncio.Event()
+
+    async def episode(sandbox: Sandbox) -> None:
+        async with sandbox.opening(task()) as opening:
+            await opening.world()
+            opened.set()
+
+    async with Sandbox(SandboxLimits(max_worlds=1, open_deadline_seconds=30)) as sandbox:
+        running = asyncio.create_task(episode(sandbox))
+        await opened.wait()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await sandbox.settled()
+        async with await sandbox.open(task()):  # the only place
+            pass
+
+
+async def test_an_opening_that_failed_gives_its_place_back_when_it_is_left_at_its_end(
+    task: Make, spec: Spec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing, go_on = asyncio.Event(), asyncio.Event()
+    close = ForkedServer.close
+
+    async def slowly(self: ForkedServer) -> None:
+        closing.set()
+        await go_on.wait()
+        await close(self)
+
+    async with Sandbox(SandboxLimits(max_worlds=1, open_deadline_seconds=30)) as sandbox:
+        async with await sandbox.open(task()):
+            pass
+        with monkeypatch.context() as patch:
+            patch.setattr(ForkedServer, "close", slowly)
+            async with sandbox.opening(task(spec(), spec("missing", file="no_such_file.py"))):
+                await closing.wait()  # the first server's end, since the second does not start
+            go_on.set()
+        await sandbox.settled()
+        async with await sandbox.open(task()):
+            pass

@@ -31,10 +31,8 @@ class Opening:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._world.cancel()
-        await asyncio.wait([self._world])
-        if not self._world.cancelled() and self._world.exception() is None:
-            self._sandbox.close_later(self._world.result())
+        # Nothing is waited for: whoever leaves may be cancelled just now, and the world would be nobody's.
+        self._sandbox.abandon(self._world)
 
     async def scene(self) -> Scene:
         """How the world begins: at once where its servers' snapshots are there, else with the world.

@@ -8,7 +8,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,9 +96,8 @@ class Sandbox:
         except BaseException as error:
             for server in servers:
                 server.kill()
-            await asyncio.gather(*(server.close() for server in servers))
-            if placed:
-                self._places.release()
+            # In the background: who waits here may be cancelled, and the place must come back all the same.
+            await asyncio.shield(self._later(self._give_up(servers, placed)))
             if isinstance(error, TimeoutError):
                 raise SystemFault("sandbox", f"{doing} took longer than {seconds:g} s") from None
             raise
@@ -135,6 +134,11 @@ class Sandbox:
         """Close `world` without waiting for the end of its processes; `aclose` does."""
         self._later(world.aclose())
 
+    def abandon(self, opening: asyncio.Task[World]) -> None:
+        """Stop a world's opening, or close the world that it made, without waiting; `aclose` waits."""
+        opening.cancel()
+        self._later(_close_opened(opening))
+
     async def settled(self) -> None:
         """Wait until nothing is being closed in the background."""
         while self._closing:
@@ -165,6 +169,14 @@ class Sandbox:
     def _on_closed(self, world: World) -> None:
         self._worlds.discard(world)
         self._places.release()
+
+    async def _give_up(self, servers: Sequence[ServerSession], placed: bool) -> None:
+        """End the servers of a world that did not come to be."""
+        try:
+            await asyncio.gather(*(server.close() for server in servers))
+        finally:
+            if placed:
+                self._places.release()
 
     async def _open_server(self, spec: ServerSpec, config: dict[str, Any], session_id: str) -> ServerSession:
         key, target = self._target(spec)
@@ -281,10 +293,11 @@ class Sandbox:
                 if used < limit and key in self._snapshots:
                     self._close_if_unused(key)
 
-    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
+        return task
 
 
 def _config(task: Task, spec: ServerSpec) -> dict[str, Any]:
@@ -298,3 +311,10 @@ async def _close_made(task: asyncio.Task[Any]) -> None:
     await asyncio.wait([task])
     if not task.cancelled() and task.exception() is None:
         await task.result().close()
+
+
+async def _close_opened(opening: asyncio.Task[World]) -> None:
+    """Close the world of an opening that was told to stop, if it was too late for that."""
+    await asyncio.wait([opening])
+    if not opening.cancelled() and opening.exception() is None:
+        await opening.result().aclose()
