@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stateward.cluster import image_facts
-from stateward.cluster.container import main
+from stateward.cluster.container.__main__ import main
 from stateward.cluster.image_check import check_image, judge
 from stateward.errors import UserError
 

@@ -10,8 +10,8 @@ from stateward.campaign.layout import model_path
 from stateward.campaign.link import Link
 from stateward.campaign.sampling import plan_evaluation, plan_probe
 from stateward.cluster.arrays import pack, seconds_of
-from stateward.cluster.directives import role_directives, sbatch_lines
-from stateward.cluster.profile import ClusterProfile
+from stateward.cluster.directives import sbatch_lines
+from stateward.cluster.profile import ClusterProfile, role_directives
 from stateward.config import Config
 from stateward.training.layout import resolve_layout
 

@@ -17,8 +17,7 @@ from typing import Any
 
 from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher, service_binds
-from stateward.cluster.directives import role_directives
-from stateward.cluster.profile import ClusterProfile, Role
+from stateward.cluster.profile import ClusterProfile, Role, role_directives
 from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, submit
 from stateward.cluster.shard_call import TYPESENSE
 from stateward.errors import UserError

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from stateward.cluster.container import RUN_DIR, launcher, launcher_lines, service_binds
-from stateward.cluster.directives import role_directives, sbatch_lines
-from stateward.cluster.profile import ClusterProfile, Role
+from stateward.cluster.directives import sbatch_lines
+from stateward.cluster.profile import ClusterProfile, Role, role_directives
 from stateward.cluster.rendezvous import RENDEZVOUS
 from stateward.config.simulator import SIMULATOR
 

@@ -1,15 +1,12 @@
-"""`#SBATCH` lines from a role. One table of valid names is the single source; a wrong one is told the right ones."""
+"""`#SBATCH` lines. One table of valid names is the single source; a wrong one is told the right ones."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stateward.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from stateward.cluster.profile import ClusterProfile, Role
 
 #: Long options of sbatch (Slurm 22.05 and later) that make sense in a component of ours. What stateward decides itself
 #: (job name, output, array, dependency, signal, requeue) is not among them.
@@ -31,31 +28,6 @@ def check_directives(names: Mapping[str, Any], *, where: str) -> None:
     for name in names:
         if name not in DIRECTIVES:
             raise UserError(f"{where}: {name!r} is not an sbatch directive", do=nearest(name, DIRECTIVES))
-
-
-def role_directives(profile: ClusterProfile, role: Role, *, tasks_per_node: int = 1) -> dict[str, Any]:
-    """Every directive of one job or component. None is left to a site's default, which differs between sites."""
-    out: dict[str, Any] = {
-        "partition": role.partition,
-        "nodes": role.nodes,
-        "ntasks-per-node": tasks_per_node,
-        "cpus-per-task": role.cpus // tasks_per_node,
-        "mem": f"{role.memory_gb}G" if role.memory_gb else 0,
-        "time": role.time,
-    }
-    if profile.account:
-        out["account"] = profile.account
-    if role.gpus:
-        kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
-        name, prefix = ("gres", "gpu:") if profile.gpu_request == "gres" else ("gpus-per-node", "")
-        out[name] = f"{prefix}{kind}{role.gpus}"
-    if role.qos:
-        out["qos"] = role.qos
-    if role.constraint:
-        out["constraint"] = role.constraint
-    if role.exclusive:
-        out["exclusive"] = True
-    return {**out, **role.extra}
 
 
 def sbatch_lines(directives: Mapping[str, Any]) -> list[str]:

@@ -14,10 +14,9 @@ from typing import Any
 
 from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher
-from stateward.cluster.directives import role_directives
 from stateward.cluster.finding import Finding, bad, good, unknown
 from stateward.cluster.image_facts import MARK
-from stateward.cluster.profile import ClusterProfile, ContainerConfig, Role, load_profile
+from stateward.cluster.profile import ClusterProfile, ContainerConfig, Role, load_profile, role_directives
 from stateward.errors import UserError
 
 #: Lowest driver of each CUDA, for every minor version of it (CUDA compatibility guide, minor version compatibility).

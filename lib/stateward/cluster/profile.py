@@ -117,3 +117,28 @@ def load_profile(path: Path | str) -> ClusterProfile:
             f"{path}: gpu_request={profile.gpu_request!r}", do=nearest(profile.gpu_request, ["gres", "gpus-per-node"])
         )
     return profile
+
+
+def role_directives(profile: ClusterProfile, role: Role, *, tasks_per_node: int = 1) -> dict[str, Any]:
+    """Every directive of one job or component. None is left to a site's default, which differs between sites."""
+    out: dict[str, Any] = {
+        "partition": role.partition,
+        "nodes": role.nodes,
+        "ntasks-per-node": tasks_per_node,
+        "cpus-per-task": role.cpus // tasks_per_node,
+        "mem": f"{role.memory_gb}G" if role.memory_gb else 0,
+        "time": role.time,
+    }
+    if profile.account:
+        out["account"] = profile.account
+    if role.gpus:
+        kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
+        name, prefix = ("gres", "gpu:") if profile.gpu_request == "gres" else ("gpus-per-node", "")
+        out[name] = f"{prefix}{kind}{role.gpus}"
+    if role.qos:
+        out["qos"] = role.qos
+    if role.constraint:
+        out["constraint"] = role.constraint
+    if role.exclusive:
+        out["exclusive"] = True
+    return {**out, **role.extra}

@@ -1,7 +1,5 @@
 """The image: every `apptainer exec` of stateward is rendered here, as a small launcher script that runs on the nodes.
 
-    python -m stateward.cluster.container check IMAGE [--cluster NAME]    # APPTAINER=PROGRAM names another apptainer
-
 A launcher is bash alone, so that nothing of a node's own Python matters. Inside the image it finds itself again
 (programs start others by the same name) and then only becomes the program. The user's home is not mounted and the
 environment is not inherited, since both shadow what the image pins; what a job needs of its environment is passed on by
@@ -10,14 +8,13 @@ name.
 
 from __future__ import annotations
 
-import argparse
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
 from stateward.cluster.node import CACHES
 from stateward.cluster.profile import ClusterProfile, ContainerConfig
-from stateward.errors import UserError, program
+from stateward.errors import UserError
 
 #: Variables that go into the image: the allocation, the devices, what tunes communication, and switches of the engines.
 PASSED = (
@@ -152,26 +149,3 @@ def service_binds(profile: ClusterProfile) -> list[Path]:
 def launcher_lines(text: str, path: str) -> list[str]:
     """Lines of a batch script that write a launcher to `path` (shell syntax, already quoted) and make it executable."""
     return [f"cat > {path} <<'LAUNCHER'", text.rstrip("\n"), "LAUNCHER", f"chmod 700 {path}"]
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    commands = parser.add_subparsers(dest="command", required=True)
-    check = commands.add_parser("check", help="whether an image fits this machine or a cluster's nodes")
-    check.add_argument("image", type=Path)
-    check.add_argument(
-        "--cluster", metavar="NAME", help="look on the training nodes: configs/cluster/NAME.yaml or a file"
-    )
-    args = parser.parse_args(argv)
-    from stateward.cluster.image_check import check_image
-
-    wrong = 0
-    for finding in check_image(args.image, args.cluster):
-        wrong += finding.state == "bad"
-        print(finding.line(), flush=True)
-    print(f"\n{wrong} to mend" if wrong else "\nthis image can be used")
-    return 1 if wrong else 0
-
-
-if __name__ == "__main__":
-    program(main)
