@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -182,6 +183,36 @@ def test_nobody_serves_it_here(tmp_path: Path) -> None:
         read_address({})
     with pytest.raises(SystemFault, match=r"left no address in .* within 0 s"):
         read_address({SIMULATOR: str(tmp_path / "simulator.json")})
+
+
+#: A step of the simulator that begins only after the job was told to end; the other step fails at once.
+SRUN = """\
+case "$*" in *het-group=2*) ;; *) exit 1 ;; esac
+until [ -e told ]; do sleep 0.05; done
+trap 'touch ended; exit 0' TERM
+echo $$ > step
+while :; do sleep 0.05; done
+"""
+#: As Slurm's: it signals the steps that there are.
+SCANCEL = """\
+touch told
+[ ! -e step ] || kill -s TERM "$(cat step)"
+"""
+
+
+def test_a_simulator_that_starts_when_all_is_over_does_not_hold_the_job(tmp_path: Path) -> None:
+    programs = {"srun": SRUN, "scancel": SCANCEL, "squeue": "echo RUNNING\n", "fails": "exit 1\n"}
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{text}")
+        (tmp_path / name).chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.defpath}", "PYTHON": "fails", "SLURM_JOB_ID": "12"}
+    job = subprocess.Popen(["bash", "-c", rendered()], cwd=tmp_path, env=env, start_new_session=True)
+    try:
+        assert job.wait(60) == 1
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(job.pid, signal.SIGKILL)
+    assert (tmp_path / "ended").exists()
 
 
 if __name__ == "__main__":

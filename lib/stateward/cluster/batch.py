@@ -179,8 +179,12 @@ def _simulator_end(profile: ClusterProfile) -> list[str]:
     if profile.simulator is None:
         return []
     return [
-        "# What is left is the simulator; it may be ending already. A mistake in what it was asked is the job's.",
-        'scancel --signal=TERM "$SLURM_JOB_ID" || true',
+        "# What is left is the simulator; it may be ending already. One that Slurm has yet to start hears nothing and",
+        "# is told again. A mistake in what it was asked is the job's.",
+        'while kill -0 "$simulator" 2>/dev/null; do',
+        '    scancel --signal=TERM "$SLURM_JOB_ID"',
+        '    timeout 5 tail --pid="$simulator" -f /dev/null',
+        "done",
         'wait "$simulator"',
         "[ $? != 2 ] || status=2",
     ]

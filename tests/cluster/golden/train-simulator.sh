@@ -94,8 +94,12 @@ while :; do
     # wait also returns when a signal came; the step is over only when it is gone.
     kill -0 "$step" 2>/dev/null || break
 done
-# What is left is the simulator; it may be ending already. A mistake in what it was asked is the job's.
-scancel --signal=TERM "$SLURM_JOB_ID" || true
+# What is left is the simulator; it may be ending already. One that Slurm has yet to start hears nothing and
+# is told again. A mistake in what it was asked is the job's.
+while kill -0 "$simulator" 2>/dev/null; do
+    scancel --signal=TERM "$SLURM_JOB_ID"
+    timeout 5 tail --pid="$simulator" -f /dev/null
+done
 wait "$simulator"
 [ $? != 2 ] || status=2
 # A start that lost a node or a process is worth another; one that would only repeat itself is not.
