@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +17,7 @@ from stateward.errors import SystemFault
 from stateward.policy.samplers import verl as module
 from stateward.policy.samplers.verl import VerlSampler
 from stateward.training.engines import EngineClient
+from stateward.training.ray_local import private_ray
 
 
 def output(
@@ -153,6 +158,51 @@ async def test_an_engine_whose_episodes_ended_takes_the_next_ones() -> None:
             client.forget(episode)
     for i in (10, 11):
         assert await client.generate(request_id=f"e{i}", prompt_ids=[1], sampling_params={}) == "a"
+
+
+SLOW = """
+import asyncio
+from stateward.training.engines import EngineClient
+
+@ray.remote(num_cpus=0)
+class Engine:
+    def __init__(self):
+        self.begun, self.ended = asyncio.Event(), asyncio.Event()
+    async def generate(self, **call):
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.set()
+    async def until_begun(self):
+        await self.begun.wait()
+    async def until_ended(self):
+        await self.ended.wait()
+
+async def main():
+    engine = Engine.remote()
+    client = EngineClient({"a": engine})
+    turn = asyncio.create_task(client.generate(request_id="e", prompt_ids=[1], sampling_params={}))
+    await engine.until_begun.remote()
+    turn.cancel()
+    await asyncio.gather(turn, return_exceptions=True)
+    print("cancelled:", turn.cancelled())
+    await asyncio.wait_for(engine.until_ended.remote(), 60)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.engines
+@pytest.mark.timeout(600)
+def test_a_turn_that_nobody_waits_for_any_more_ends_in_the_engine(tmp_path: Path) -> None:
+    """An engine is put to sleep when its requests are done: one that hangs would hold the whole step."""
+    with private_ray(slots=1, cpus=2, object_store_mb=100, env={}, logs=tmp_path / "logs") as node:
+        start = f"import ray; ray.init(address={node.address!r}, log_to_driver=False, configure_logging=False)\n"
+        env = {**os.environ, **node.env}
+        done = subprocess.run([sys.executable, "-c", start + SLOW], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "cancelled: True\n"
 
 
 def test_no_engine_is_an_error() -> None:

@@ -6,6 +6,7 @@ more message a turn. Here every worker balances its own episodes over all engine
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from typing import Any
@@ -25,13 +26,21 @@ class EngineClient:
         self._home: dict[str, str] = {}
 
     async def generate(self, *, request_id: str, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        """Verl's ``TokenOutput`` for one turn of the episode `request_id`."""
+        """Verl's ``TokenOutput`` for one turn of the episode `request_id`. If this is cancelled, so is the turn."""
         name = self._home.setdefault(request_id, self._least_busy())
         self._busy[name] += 1
         try:
-            return await self.servers[name].generate.remote(
+            asked = self.servers[name].generate.remote(
                 request_id=uuid.uuid4().hex, prompt_ids=prompt_ids, sampling_params=sampling_params
             )
+            try:
+                return await asked
+            except asyncio.CancelledError:
+                import ray  # not needed to plan a run
+
+                # Ray keeps that to itself, and the engine would write the turn to its end for nobody.
+                ray.cancel(asked)
+                raise
         finally:
             self._busy[name] -= 1
 
