@@ -8,16 +8,20 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from stateward.cluster import simulator_node
 from stateward.cluster.batch import training_job
+from stateward.cluster.node import StepRank
 from stateward.cluster.profile import ClusterProfile, Role, load_profile
 from stateward.cluster.rendezvous import start_folder
-from stateward.cluster.simulator_node import is_override
+from stateward.cluster.services.vllm import VllmServer
+from stateward.cluster.simulator_node import SimulatorNode, is_override
+from stateward.config import SimulatorConfig
 from stateward.config.simulator import SIMULATOR, read_address
 from stateward.errors import SystemFault, UserError
 
@@ -183,6 +187,35 @@ def test_nobody_serves_it_here(tmp_path: Path) -> None:
         read_address({})
     with pytest.raises(SystemFault, match=r"left no address in .* within 0 s"):
         read_address({SIMULATOR: str(tmp_path / "simulator.json")})
+
+
+def test_the_end_of_the_job_does_not_hide_that_the_server_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cleaned = []
+    process = subprocess.Popen(["true"])
+
+    @contextlib.contextmanager
+    def lost(*_: object) -> Iterator[VllmServer]:
+        try:
+            yield VllmServer(base_url="", api_key="", pid=process.pid, log=Path(os.devnull), startup_seconds=0.0)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+            cleaned.append(process.wait())
+
+    monkeypatch.setattr(SimulatorNode, "_serve", lost)
+    for name in ("adopt_orphans", "stop_descendants"):
+        monkeypatch.setattr(simulator_node, name, lambda: None)
+    step = StepRank(rank=0, size=1, node="gpu9", job="12", restart=0)
+    file = tmp_path / "start" / "simulator.json"
+    node = SimulatorNode(step=step, rank=4, address_file=file, interface="", scratch="/tmp")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        assert node.run(SimulatorConfig()) == 1
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert cleaned == [0]
+    assert "vLLM ended" in gave_up(tmp_path)
 
 
 #: A step of the simulator that begins only after the job was told to end; the other step fails at once.

@@ -109,6 +109,8 @@ def _wait_for_end(server: VllmServer) -> None:
         select.select([handle], [], [])
     finally:
         os.close(handle)
+    # The job may end just now; that must not cut the cleaning up short, nor be taken for what happened.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise SystemFault("cluster", f"the simulator's vLLM ended{log_tail(server.log)}")
 
 
