@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -69,17 +70,25 @@ def installed() -> dict[str, str]:
 
 def hooks() -> None:
     """Every correction of Verl stands on the source that is installed here."""
+    from stateward.cluster.services.vllm_metadata import metadata_environment
     from stateward.training import verl_hooks
 
     if importlib.metadata.version("verl") != verl_hooks.KNOWN_VERL:
         raise RuntimeError(f"Verl {importlib.metadata.version('verl')}; they were written for {verl_hooks.KNOWN_VERL}")
-    for hook in verl_hooks.HOOKS:
-        target: object = importlib.import_module(hook.module)
-        for part in hook.target.split("."):
-            target = getattr(target, part)
-        target = getattr(target, "__wrapped__", target)
-        if verl_hooks.source_digest(target) != hook.source:
-            raise RuntimeError(f"{hook.name}: {hook.module}.{hook.target} has another source")
+    before = list(sys.path)
+    with tempfile.TemporaryDirectory() as folder:
+        # Verl's modules for vLLM ask which version it is, and the CPU build has another name.
+        sys.path[:0] = metadata_environment(Path(folder), {}).values()
+        try:
+            for hook in verl_hooks.HOOKS:
+                target: object = importlib.import_module(hook.module)
+                for part in hook.target.split("."):
+                    target = getattr(target, part)
+                target = getattr(target, "__wrapped__", target)
+                if verl_hooks.source_digest(target) != hook.source:
+                    raise RuntimeError(f"{hook.name}: {hook.module}.{hook.target} has another source")
+        finally:
+            sys.path[:] = before
 
 
 if __name__ == "__main__":
