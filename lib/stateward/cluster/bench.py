@@ -182,7 +182,9 @@ def _plain_ray() -> float:
         began = time.perf_counter()
         try:
             for command in (head, worker):
-                subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True)
+                done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+                if done.returncode:
+                    raise SystemFault("cluster", f"plain `ray start` failed: {(done.stderr or done.stdout)[-2000:]}")
             return time.perf_counter() - began
         finally:
             stop_descendants(spare=others)
@@ -238,11 +240,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             cluster.up()
             os.environ |= {"SLURM_CONF": cluster.env["SLURM_CONF"], "PATH": cluster.env["PATH"]}
             figures = submissions(Path(name), cluster, args.rounds)
+            print("\n".join(table(figures)), flush=True)  # the other half takes minutes, and may fail
             if args.ray_rounds:
-                figures |= rays(Path(name), cluster, args.ray_rounds)
+                of_ray = rays(Path(name), cluster, args.ray_rounds)
+                print("\n".join(table(of_ray)))
+                figures |= of_ray
         finally:
             cluster.down()
-    print("\n".join(table(figures)))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
     return 0
