@@ -24,9 +24,11 @@ def main(argv: Sequence[str] | None) -> int:
     config = configured(args)
     if args.dry_run or args.plan:
         from stateward.campaign.layout import selected_tasks
+        from stateward.config.simulator import require_simulator
         from stateward.difficulty.plan import EpisodeCost
         from stateward.difficulty.plan import plan_probe as plan_cost
 
+        require_simulator(config)
         tasks = selected_tasks(config, config.tasks.train)
         cost = EpisodeCost.measured(args.measured) if args.measured else EpisodeCost(seconds=args.episode_seconds)
         print("\n".join(plan_cost(config, len(tasks), cost, array_tasks=min(args.shards, len(tasks))).lines()))

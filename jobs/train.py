@@ -39,9 +39,13 @@ def main(argv: Sequence[str] | None) -> int:
         return _submit(args, config)
     if args.dry_run:
         from stateward.campaign.layout import PRACTICE
+        from stateward.config.simulator import require_simulator
         from stateward.practice.policy import SHIPPED
         from stateward.training.plan import plan_training
+        from stateward.training.seeds import require_seeds
 
+        require_simulator(config)
+        require_seeds(args.seeds)
         named = SHIPPED if config.policy.model == PRACTICE else Path(config.policy.model)
         print("\n".join(plan_training(config, config.run_dir, named).lines()))
         return DONE

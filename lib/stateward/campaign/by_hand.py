@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -16,9 +17,12 @@ from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import submit_text
 from stateward.config import Config
+from stateward.errors import UserError
 from stateward.training.layout import resolve_layout
 
 HOME = JOBS.parent
+#: Of a job, a component of a heterogeneous one, or an array task.
+_JOB = re.compile(r"\d+([+_]\d+)?", re.ASCII)
 
 
 def training_script(config_file: str, config: Config, profile: ClusterProfile, overrides: Sequence[str]) -> str:
@@ -43,7 +47,13 @@ def training_script(config_file: str, config: Config, profile: ClusterProfile, o
 def merge_script(
     config_file: str, config: Config, profile: ClusterProfile, overrides: Sequence[str], after: str = ""
 ) -> str:
-    """The merge as a job of its own, which starts once job `after` has ended well."""
+    """The merge as a job of its own, which starts once job `after` has ended well.
+
+    Raises:
+        UserError: `after` is no job's id.
+    """
+    if after and not _JOB.fullmatch(after):
+        raise UserError(f"--after {after}", "that is no job's id", "name the number that sbatch gave, for instance 71")
     arguments = ["--config", from_home(config_file), "--run-dir", from_home(config.run_dir), *overrides]
     return plain_job(
         ["python", "jobs/merge.py", *arguments],

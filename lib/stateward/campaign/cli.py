@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -74,7 +75,22 @@ def configured(args: argparse.Namespace) -> Config:
     config = load_config(args.config, [*args.overrides, *extra])
     if getattr(args, "shards", 0) is None:
         args.shards = config.serve.replicas
+    if getattr(args, "shards", 1) < 1:
+        raise UserError(f"{args.shards} shards", "an array has at least one task", "raise serve.replicas or --shards")
+    if not args.dry_run:
+        _require_room(Path(config.run_dir))
     return config
+
+
+def _require_room(run_dir: Path) -> None:
+    """Raises UserError if `run_dir` is not a folder to write in, and cannot become one."""
+    there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if os.path.exists(path))
+    if not there.is_dir():
+        raise UserError(f"run directory {run_dir}", f"{there} is a file", "name a folder with --run-dir")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(
+            f"run directory {run_dir}", f"nothing can be written in {there}", "name another folder with --run-dir"
+        )
 
 
 def entry(main: Callable[[Sequence[str] | None], int]) -> None:

@@ -48,6 +48,14 @@ class RunDir:
         return self.root / "eval" / label
 
 
+def require_evaluation(config: Config, label: str) -> None:
+    """Raises UserError if `label` cannot name an evaluation's folder, or no trial is asked for."""
+    if not label or "/" in label or label.startswith("."):
+        raise UserError(f"label {label!r} cannot name a folder", do="use a plain word such as base or tuned")
+    if config.evaluate.trials < 1:
+        raise UserError(f"evaluate.trials={config.evaluate.trials}", "nothing would be run", "ask for at least 1")
+
+
 def dataset_path(config: Config) -> Path:
     """The dataset folder; `practice` is the bundled world."""
     if config.tasks.dataset == PRACTICE:

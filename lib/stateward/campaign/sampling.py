@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stateward.campaign.endpoints import check_endpoints
-from stateward.campaign.layout import model_path, selected_tasks
+from stateward.campaign.layout import model_path, require_evaluation, selected_tasks
 from stateward.campaign.prompts import check_prompts
 from stateward.campaign.provenance import worker_facts
 from stateward.campaign.sampled import Checkpoint, Endpoint, Sampled
@@ -101,10 +101,7 @@ def plan_probe(config: Config) -> SamplingPlan:
 def plan_evaluation(config: Config, label: str, model: Path | None) -> SamplingPlan:
     """An evaluation on the held-out benchmark, kept under eval/LABEL: of the checkpoint `model`, or, without one, of
     the endpoint that ``evaluate.endpoints`` has under the label."""
-    if not label or "/" in label or label.startswith("."):
-        raise UserError(f"label {label!r} cannot name a folder", do="use a plain word such as base or tuned")
-    if config.evaluate.trials < 1:
-        raise UserError(f"evaluate.trials={config.evaluate.trials}", "nothing would be run", "ask for at least 1")
+    require_evaluation(config, label)
     return _plan(
         config,
         name=f"eval/{label}",

@@ -12,6 +12,7 @@ from stateward.campaign.sampling import plan_evaluation, plan_probe
 from stateward.cluster.arrays import pack, seconds_of
 from stateward.cluster.directives import sbatch_lines
 from stateward.cluster.profile import ClusterProfile, role_directives
+from stateward.cluster.scheduler import require_client
 from stateward.config import Config
 from stateward.training.layout import resolve_layout
 
@@ -46,6 +47,7 @@ def submit_campaign(
             if not link.done:
                 print("\n" + "\n".join(_preview(chain, link)))
         return 0
+    require_client("sbatch")  # before anything is written
     chain.submit(links, {"probe": probe, "base": base}, shards)
     width = max(len(link.name) for link in links)
     for link in links:

@@ -18,7 +18,7 @@ from typing import Any
 from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher, service_binds
 from stateward.cluster.profile import ClusterProfile, Role, role_directives
-from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, submit
+from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, require_client, submit
 from stateward.cluster.shard_call import TYPESENSE
 from stateward.errors import UserError
 from stateward.store.stage import write_json
@@ -57,8 +57,9 @@ def submit_array(
     folders that the tasks need, mounted where the profile has an image.
 
     Raises:
-        UserError: Slurm refused; what was submitted before stands in ``jobs.json``.
+        UserError: there is no Slurm here, or it refused; what was submitted before stands in ``jobs.json``.
     """
+    require_client("sbatch")  # submitit would answer with a traceback
     record = folder / "jobs.json"
     if record.is_file():
         jobs: list[str] = json.loads(record.read_text())["jobs"]

@@ -22,6 +22,9 @@ ACTIVE = frozenset(
 
 
 DOCTOR = "python -m stateward.cluster.doctor PROFILE checks a profile on this cluster"
+#: For a machine with Slurm's programs whose cluster they do not find.
+FIND_SLURM = "call this on a login node, or let SLURM_CONF name the cluster's slurm.conf"
+_NO_CONFIGURATION = "configuration source"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,19 +37,24 @@ class QueuedJob:
     name: str
 
 
+def require_client(name: str, env: Mapping[str, str] | None = None) -> None:
+    """Raises UserError if there is no Slurm client `name` on the PATH of `env`, or of this process."""
+    if shutil.which(name, path=None if env is None else env.get("PATH")) is None:
+        raise UserError(f"{name} is not on PATH", "there is no Slurm here", "call this on a login node")
+
+
 def run_client(*command: str, env: Mapping[str, str] | None = None) -> str:
     """Output of a Slurm client.
 
     Raises:
         UserError: the client is not installed, or refused; the text is Slurm's own.
     """
-    if shutil.which(command[0], path=None if env is None else env.get("PATH")) is None:
-        raise UserError(f"{command[0]} is not on PATH", "there is no Slurm here", "call this on a login node")
+    require_client(command[0], env)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=None if env is None else dict(env))
     if done.returncode:
-        raise UserError(
-            f"{command[0]} refused: {(done.stderr or done.stdout).strip()}", f"it was called as {' '.join(command)}"
-        )
+        said = (done.stderr or done.stdout).strip()
+        do = FIND_SLURM if _NO_CONFIGURATION in said else ""
+        raise UserError(f"{command[0]} refused: {said}", f"it was called as {' '.join(command)}", do)
     return done.stdout
 
 
@@ -66,11 +74,13 @@ def submit(script: Path, *arguments: str, env: Mapping[str, str] | None = None) 
 
 def submit_text(script: str, *arguments: str, env: Mapping[str, str]) -> str:
     """`submit` for a script that is no file: Slurm keeps it as the job's own, and names it by its job name."""
+    require_client("sbatch", env)
     done = subprocess.run(
         ["sbatch", "--parsable", *arguments], input=script, capture_output=True, text=True, check=False, env=dict(env)
     )
     if done.returncode:
-        raise UserError(f"sbatch refused: {(done.stderr or done.stdout).strip()}", do=DOCTOR)
+        said = (done.stderr or done.stdout).strip()
+        raise UserError(f"sbatch refused: {said}", do=FIND_SLURM if _NO_CONFIGURATION in said else DOCTOR)
     return done.stdout.strip().split(";")[0]
 
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from stateward.config.schema import EpisodeConfig, SimulatorConfig
+from stateward.config.schema import Config, EpisodeConfig, SimulatorConfig
 from stateward.errors import SystemFault, UserError
 
 #: Environment variable with the path of the file.
@@ -48,6 +48,12 @@ def simulator_model(config: SimulatorConfig) -> Path:
             "name a folder in Hugging Face format that every node sees; nothing is downloaded from here",
         )
     return path
+
+
+def require_simulator(config: Config) -> None:
+    """Raises UserError if a party is the simulator's model and its checkpoint is not there."""
+    if simulated(config.episode):
+        simulator_model(config.simulator)
 
 
 def write_address(path: Path, address: SimulatorAddress) -> None:

@@ -13,13 +13,12 @@ import json
 import os
 import shutil
 import statistics
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stateward.errors import UserError
+from stateward.errors import UserError, program
 from stateward.training.figures import read_lines
 from stateward.training.paths import TrainPaths
 from stateward.training.plan import TrainPlan
@@ -238,4 +237,4 @@ def _spread(values: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program(main)

@@ -59,6 +59,8 @@ def resolve_layout(config: Config) -> Layout:
         _positive(f"train.{name}", getattr(train, name))
     for name in ("steps", "save_every", "micro_batch_per_gpu", "agent_workers"):
         _positive(f"train.{name}", getattr(train, name))
+    if not 0 < train.learning_rate < 1:  # NaN is refused as well
+        raise UserError(f"train.learning_rate={train.learning_rate}", "it must lie between 0 and 1", "1e-6 is usual")
     if train.group_size < 2:
         raise UserError("train.group_size=1", "an advantage compares the episodes of a group", "set it to 4 or more")
     world = train.nodes * train.gpus_per_node

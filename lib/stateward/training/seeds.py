@@ -20,6 +20,12 @@ class SeedRun:
     run_dir: Path
 
 
+def require_seeds(number: int) -> None:
+    """Raises UserError if `number` is less than 1."""
+    if number < 1:
+        raise UserError(f"--seeds {number}", "a campaign has at least one training", "leave it out for one")
+
+
 def seed_runs(config: Config, number: int) -> Iterator[SeedRun]:
     """`number` runs below ``run_dir/seeds``; or, for 1, the campaign itself.
 
@@ -28,8 +34,7 @@ def seed_runs(config: Config, number: int) -> Iterator[SeedRun]:
     Raises:
         UserError: `number` is less than 1.
     """
-    if number < 1:
-        raise UserError(f"--seeds {number}", "a campaign has at least one training", "leave it out for one")
+    require_seeds(number)
     if number == 1:
         yield SeedRun(label="tuned", config=config, run_dir=Path(config.run_dir))
         return
