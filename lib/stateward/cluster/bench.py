@@ -177,12 +177,16 @@ def _plain_ray() -> float:
         worker = [*ray, f"--address=127.0.0.2:{ports[0]}", "--node-ip-address=127.0.0.3", "--num-gpus=1"]
         for command in (head, worker):
             command += [f"--min-worker-port={ports[20]}", f"--max-worker-port={ports[-1]}"]
+        # With a token of its own, as ours has: one that lies in the user's home would be asked of the worker.
+        env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         # The cluster's daemons are below this process too, as orphans that it adopted.
         others = {child.pid for child in psutil.Process().children()}
         began = time.perf_counter()
         try:
             for command in (head, worker):
-                done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+                done = subprocess.run(
+                    command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+                )
                 if done.returncode:
                     raise SystemFault("cluster", f"plain `ray start` failed: {(done.stderr or done.stdout)[-2000:]}")
             return time.perf_counter() - began
