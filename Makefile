@@ -16,6 +16,8 @@ SEED ?= 1
 TALLY ?= runs/chaos-$(SEED).jsonl
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH
+# Without bytecode on the disk every process of a run would compile torch, vLLM and Verl anew: half a minute each.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20

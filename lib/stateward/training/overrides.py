@@ -204,6 +204,11 @@ def _cpu(config: Config) -> Iterator[Override]:
     )
     yield Override("trainer.device", "cpu", "train.device")
     yield Override(f"+{_MODEL}.override_config.attn_implementation", "sdpa", "flash attention has no CPU build")
+    yield Override(
+        f"+{_ACTOR}.fsdp_config.mixed_precision.param_dtype",
+        "fp32",
+        "few processors multiply bfloat16; on the others a step takes twenty times as long",
+    )
     yield Override(f"{_ACTOR}.use_torch_compile", False, "compiling takes longer than a practice run")
     yield Override(f"{_ACTOR}.fsdp_config.use_torch_compile", False, "the same")
     yield Override(f"{_ROLLOUT}.enforce_eager", True, "the same for the engine")
