@@ -27,7 +27,21 @@ def test_the_published_layout() -> None:
     layout = resolve_layout(config_of())
     assert (layout.world_size, layout.data_parallel, layout.replicas) == (24, 6, 6)
     assert (layout.episodes, layout.episodes_per_rank) == (144, 24)
-    assert (layout.prompt_tokens, layout.response_tokens) == (26_624, 106_496)
+    assert (layout.context, layout.prompt_tokens, layout.response_tokens) == (133_120, 26_624, 106_496)
+
+
+def test_the_bound_of_a_response_is_told_as_what_it_is() -> None:
+    """Only the sum is enforced: an episode with a short prompt may answer with more than 106,496 tokens."""
+    told = resolve_layout(config_of()).describe()[-1]
+    assert told == (
+        "tokens: an episode at most 133120, its prompt at most 26624; the longest prompt leaves 106496 for the response"
+    )
+
+
+def test_the_episodes_of_a_step_are_a_multiple_of_the_devices() -> None:
+    """Two data-parallel ranks of four devices each share 20 episodes; Verl asserts that eight do."""
+    with pytest.raises(UserError, match="number of devices: 8 does not divide 5 x 4 = 20 episodes"):
+        resolve_layout(config_of("train.nodes=1", "train.groups_per_step=5", "train.group_size=4"))
 
 
 @pytest.mark.parametrize(
@@ -41,6 +55,7 @@ def test_the_published_layout() -> None:
         ("train.steps=0", "train.steps=0"),
         ("policy.max_prompt_tokens=133120", "leaves no room"),
         ("train.rollout_tensor_parallel=12", "does not fit the nodes"),
+        ("train.remove_padding=false", "train.ulysses=4 with train.remove_padding=false"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_both_numbers(override: str, text: str) -> None:
@@ -74,3 +89,4 @@ def test_every_accepted_layout_uses_every_device_and_every_episode_once(
     assert layout.replicas * layout.tensor_parallel == layout.world_size
     assert layout.episodes_per_rank * layout.data_parallel == groups * size
     assert layout.episodes_per_rank % micro == 0
+    assert layout.episodes % layout.world_size == 0  # verl 0.9.1, validate_config

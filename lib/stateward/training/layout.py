@@ -18,7 +18,8 @@ class Layout:
         replicas: rollout engines, `world_size` over the rollout's tensor parallel.
         episodes: of one step, groups × group size.
         episodes_per_rank: of one data-parallel rank in one step.
-        prompt_tokens / response_tokens: bounds of the two halves of an episode; together the model's context.
+        context: bound of an episode's tokens, prompt and response.
+        prompt_tokens: bound of the prompt. response_tokens: what the longest prompt leaves; a shorter one leaves more.
     """
 
     nodes: int
@@ -33,6 +34,7 @@ class Layout:
     episodes: int
     episodes_per_rank: int
     micro_batch: int
+    context: int
     prompt_tokens: int
     response_tokens: int
 
@@ -44,7 +46,8 @@ class Layout:
             f"rollout: {self.replicas} engines x tensor parallel {self.tensor_parallel}",
             f"step: {self.groups} groups x {self.group_size} = {self.episodes} episodes, "
             f"{self.episodes_per_rank} a data-parallel rank in micro-batches of {self.micro_batch}",
-            f"tokens: prompt at most {self.prompt_tokens}, response at most {self.response_tokens}",
+            f"tokens: an episode at most {self.context}, its prompt at most {self.prompt_tokens}; "
+            f"the longest prompt leaves {self.response_tokens} for the response",
         ]
 
 
@@ -73,14 +76,21 @@ def resolve_layout(config: Config) -> Layout:
             f"an engine over several nodes takes whole ones, of {train.gpus_per_node} devices each",
             f"use a divisor or a multiple of {train.gpus_per_node}",
         )
+    if train.ulysses > 1 and not train.remove_padding:
+        raise UserError(
+            f"train.ulysses={train.ulysses} with train.remove_padding=false",
+            "sequence parallelism divides packed episodes alone (verl 0.9.1, FSDPEngine)",
+            "set train.remove_padding=true, or train.ulysses=1",
+        )
     data_parallel = world // train.ulysses
     episodes = train.groups_per_step * train.group_size
     _divides(
-        "data parallel size",
-        data_parallel,
+        "number of devices",
+        world,
         episodes,
         f"{train.groups_per_step} x {train.group_size} = {episodes} episodes",
-        why=f"every one of the {data_parallel} data-parallel ranks takes the same number of episodes",
+        why="a step's episodes must be a multiple of the devices, whatever train.ulysses is (verl 0.9.1, "
+        "validate_config)",
     )
     per_rank = episodes // data_parallel
     _divides("train.micro_batch_per_gpu", train.micro_batch_per_gpu, per_rank, f"{per_rank} episodes a rank")
@@ -104,6 +114,7 @@ def resolve_layout(config: Config) -> Layout:
         episodes=episodes,
         episodes_per_rank=per_rank,
         micro_batch=train.micro_batch_per_gpu,
+        context=policy.max_model_len,
         prompt_tokens=policy.max_prompt_tokens,
         response_tokens=response,
     )
