@@ -125,6 +125,41 @@ def test_a_run_that_was_stopped_goes_on_and_counts_its_starts(config: Config, dr
     assert len(Stage(config.run_dir, "train").manifest["starts"]) == 2
 
 
+def test_a_start_that_is_refused_leaves_the_checkpoints_alone(config: Config, drivers: Any) -> None:
+    """With another number of devices the newest, whole but not marked yet, would look like a part."""
+
+    def killed_before_the_mark(paths: TrainPaths) -> None:
+        save(paths, 2)
+        save(paths, 4)
+        (paths.checkpoints / "global_step_4" / verify.MARK).unlink()
+        raise SystemFault("training", "its driver ended with -9")
+
+    drivers(killed_before_the_mark)
+    with pytest.raises(SystemFault, match="-9"):
+        call(config)
+    config.train.nodes = 2
+    with pytest.raises(UserError, match=r"train\.nodes: 1 → 2"):
+        call(config)
+    config.train.nodes = 1
+    assert call(config).resumed_from == 4
+
+
+def test_a_second_training_in_the_same_directory_is_refused_and_harmless(config: Config, drivers: Any) -> None:
+    def disturbed(paths: TrainPaths) -> None:
+        save(paths, 2)
+        save(paths, 4, whole=False)  # being written
+        before = paths.settings.read_text()
+        with pytest.raises(UserError, match="held by process"):
+            call(config)
+        assert (paths.checkpoints / "global_step_4").is_dir()
+        assert paths.settings.read_text() == before
+        save(paths, 4)
+
+    found = drivers(disturbed)
+    assert call(config).steps == 4
+    assert found.starts == [1]
+
+
 def test_what_changes_the_result_may_not_change_between_starts(config: Config, drivers: Any) -> None:
     drivers(saves(2), saves(4))
     with pytest.raises(SystemFault):

@@ -7,8 +7,6 @@ error. Every dependent has ``kill-on-invalid-dep``, so a chain that broke does n
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import shlex
 import sys
@@ -30,6 +28,7 @@ from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import ACTIVE, DOCTOR, cancel, queue, submit
 from stateward.config import Config
 from stateward.errors import UserError
+from stateward.store import lock
 from stateward.store.stage import write_json
 from stateward.training.seeds import SeedRun, seed_runs
 
@@ -250,15 +249,11 @@ def _only_one(path: Path) -> Iterator[None]:
     """Hold a lock that the next call finds; it goes with this process, however that ends."""
     with path.open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.take(file)  # where the file system has no locks, two calls at the same time are the user's own care
         except BlockingIOError as error:
             raise UserError(
                 f"{path} is held", "another call submits this campaign just now", "call this again later"
             ) from error
-        except OSError as error:
-            # Some shared file systems have no locks; two calls at the same time are then the user's own care.
-            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-                raise
         yield
 
 

@@ -10,8 +10,6 @@ share one (`group_commit`).
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import logging
 import os
@@ -22,11 +20,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from stateward.errors import UserError
+from stateward.store import lock
 
 _LOG = logging.getLogger(__name__)
 _HEAD = len(b'{"crc":"00000000","row":')
-#: Lustre without `flock`, and NFS without a lock daemon, answer these.
-_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def encode_line(row: dict[str, Any]) -> bytes:
@@ -186,14 +183,12 @@ def fsync_directory(path: Path) -> None:
 
 def _lock(fd: int, path: Path) -> None:
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        missing = lock.take(fd)
     except BlockingIOError:
         raise UserError(
             f"{path} is being written by another process",
             "a journal has one writer; two would interleave their lines",
             "wait for the other job to end, or give this one another shard name",
         ) from None
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
-            raise
-        _LOG.warning("%s: this file system has no locks (%s); a second writer cannot be detected", path, error)
+    if missing:
+        _LOG.warning("%s: this file system has no locks (%s); a second writer cannot be detected", path, missing)

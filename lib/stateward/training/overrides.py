@@ -83,7 +83,7 @@ def _data(config: Config, layout: Layout, paths: TrainPaths) -> Iterator[Overrid
     yield Override("data.train_batch_size", layout.groups, "prompts a step, that is groups")
     yield Override("data.gen_batch_size", 1, "a replaced group needs exactly one more prompt")
     yield Override("data.max_prompt_length", layout.prompt_tokens, "of the first prompt; longer ones were refused")
-    yield Override("data.max_response_length", layout.response_tokens, "what the longest prompt leaves; no bound of ours")
+    yield Override("data.max_response_length", layout.response_tokens, "what the longest prompt leaves")
     yield Override("data.seed", config.train.seed, "the shuffling must be the same after a resume")
     yield Override("data.dataloader_num_workers", 0, "rows are tiny; worker processes would only cost start-up")
     yield Override("data.filter_overlong_prompts", False, "the preflight has refused them by name, with their tools")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+#: Checkpoints that are kept besides one that is being written.
+KEEP = 2
+
 
 @dataclass(frozen=True)
 class TrainPaths:
@@ -19,6 +22,11 @@ class TrainPaths:
     @property
     def stage(self) -> Path:
         return self.run_dir / "train"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one process that trains in this run directory."""
+        return self.stage / "lock"
 
     @property
     def plan(self) -> Path:

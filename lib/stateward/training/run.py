@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from stateward.config import Config, config_to_dict
-from stateward.episode import settings_of, tasks_fingerprint
 from stateward.errors import SystemFault
 from stateward.store import Stage, read_journal, seal
 from stateward.tasks.task import Task
 from stateward.training import checks, verify
 from stateward.training.dataset import check_pool
 from stateward.training.figures import recover_line
+from stateward.training.inputs import training_inputs
 from stateward.training.launch import drive, local_ray, write_plan
 from stateward.training.paths import TrainPaths
 from stateward.training.plan import TrainPlan, plan_training
 from stateward.training.ray_local import RayNode
+from stateward.training.sole_run import sole_run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +54,22 @@ def train(
     """
     plan = plan_training(config, run_dir, model.resolve())
     paths, target = plan.paths, config.train.steps
-    inputs = _inputs(plan, policy_id, pool)
+    inputs = training_inputs(plan, policy_id, pool)
     stage = Stage(paths.run_dir, "train")
-    start = verify.prepare_resume(paths.checkpoints, plan.layout.world_size)
-    recover_line(paths.metrics, paths.saved_figures, start)
-    if start < target or not stage.is_done(inputs):
-        needed = _checked(plan, pool, evidence)
+    start = _step(verify.latest_verified(paths.checkpoints))
+    if start >= target and stage.is_done(inputs):
+        return TrainResult(steps=target, checkpoint=_finished(plan, target), resumed_from=start)
+    # Whatever may be refused is, before anything in the run directory is touched.
+    needed = _checked(plan, pool, evidence)
+    if start < target:
+        longest = checks.check_prompts(config, plan.model, pool)
+        print(f"train: the longest of {len(pool)} prompts has {longest} tokens", flush=True)
+    with sole_run(paths.lock):
         stage.begin(config_to_dict(config), inputs)
+        start = verify.prepare_resume(paths.checkpoints, plan.layout.world_size)
+        recover_line(paths.metrics, paths.saved_figures, start)
         if start < target:
             checks.check_room(paths.checkpoints, needed)
-            longest = checks.check_prompts(config, plan.model, pool)
-            print(f"train: the longest of {len(pool)} prompts has {longest} tokens", flush=True)
             write_plan(plan, policy_id, pool, start=len(stage.manifest["starts"]))
             with ExitStack() as stack:
                 devices = plan.layout.world_size if config.train.device == "cuda" else 0
@@ -73,7 +78,7 @@ def train(
         checkpoint = _finished(plan, target)
         _seal_episodes(paths)
         stage.done(steps=target, checkpoint=str(checkpoint.relative_to(paths.run_dir)))
-    return TrainResult(steps=target, checkpoint=_finished(plan, target), resumed_from=start)
+    return TrainResult(steps=target, checkpoint=checkpoint, resumed_from=start)
 
 
 def _checked(plan: TrainPlan, pool: Sequence[Task], evidence: Path | None) -> float:
@@ -89,35 +94,6 @@ def _checked(plan: TrainPlan, pool: Sequence[Task], evidence: Path | None) -> fl
     return budgets[-1].total
 
 
-#: Settings that change how a run is carried out but not what it learns: they may differ when it goes on.
-_OPERATIONAL = {
-    "steps",
-    "save_every",
-    "agent_workers",
-    "max_attempts",
-    "max_refill_rounds",
-    "max_void_share",
-    "watchdog_minutes",
-    "max_logprob_difference",
-    "device_memory_gb",
-    "host_memory_gb",
-    "trackers",
-    "param_offload",
-    "optimizer_offload",
-}
-
-
-def _inputs(plan: TrainPlan, policy_id: str, pool: Sequence[Task]) -> dict[str, Any]:
-    """What the result depends on, for the stage's marker."""
-    train = config_to_dict(plan.config.train)
-    return {
-        "policy": policy_id,
-        "settings": settings_of(plan.config, max_model_len=plan.config.policy.max_model_len),
-        "tasks": tasks_fingerprint(pool),
-        "train": {name: value for name, value in train.items() if name not in _OPERATIONAL},
-    }
-
-
 def _seal_episodes(paths: TrainPaths) -> None:
     for journal in sorted(paths.shards.glob("*.jsonl")):
         if next(iter(read_journal(journal)), None) is None:
@@ -129,9 +105,13 @@ def _seal_episodes(paths: TrainPaths) -> None:
 def _finished(plan: TrainPlan, target: int) -> Path:
     """The last checkpoint; Verl has ended with status 0 after training no step at all, so its word is not enough."""
     latest = verify.latest_verified(plan.paths.checkpoints)
-    step = verify.step_of(latest) if latest else None
+    step = _step(latest)
     if latest is None or step != target:
         raise SystemFault(
-            "training", f"the trainer ended at step {step or 0} of {target} without an error; logs: {plan.paths.logs}"
+            "training", f"the trainer ended at step {step} of {target} without an error; logs: {plan.paths.logs}"
         )
     return latest
+
+
+def _step(checkpoint: Path | None) -> int:
+    return (verify.step_of(checkpoint) or 0) if checkpoint else 0
