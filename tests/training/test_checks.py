@@ -6,7 +6,9 @@ import json
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,7 +16,7 @@ from stateward.config import Config, load_config
 from stateward.errors import UserError
 from stateward.practice.policy import SHIPPED
 from stateward.tasks.task import Check, Task
-from stateward.training import checks
+from stateward.training import checks, verify
 from stateward.training.dataset import check_pool, read_tasks, write_dataset, write_tasks
 from stateward.training.layout import resolve_layout
 from stateward.training.memory import ModelSize, amount, budgets, check_budgets, model_size
@@ -37,6 +39,7 @@ def write_safetensors(path: Path, shapes: dict[str, list[int]]) -> None:
 def checkpoint(folder: Path) -> Path:
     folder.mkdir()
     sizes = {"num_hidden_layers": 2, "hidden_size": 8, "intermediate_size": 16, "vocab_size": 32}
+    sizes |= {"num_attention_heads": 2}
     (folder / "config.json").write_text(json.dumps({"text_config": sizes}))
     (folder / "tokenizer.json").write_text("{}")
     (folder / "tokenizer_config.json").write_text("{}")
@@ -117,6 +120,51 @@ def test_room_for_checkpoints(tmp_path: Path) -> None:
         checks.check_room(tmp_path, 1e18)
 
 
+@pytest.fixture(name="disk")
+def _disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], Path]:
+    """A folder on a disk of `total` bytes, of which only checkpoints take any."""
+    root = tmp_path / "checkpoints"
+
+    def of(total: int) -> Path:
+        def usage(folder: Path) -> SimpleNamespace:
+            return SimpleNamespace(free=total - sum(path.stat().st_size for path in root.rglob("data.pt")))
+
+        monkeypatch.setattr(checks.shutil, "disk_usage", usage)
+        return root
+
+    return of
+
+
+def saved(root: Path, name: str, size: int, *, whole: bool = True) -> Path:
+    folder = root / name
+    folder.mkdir(parents=True)
+    (folder / "data.pt").write_bytes(bytes(size))
+    if whole:
+        (folder / verify.MARK).write_text(json.dumps({"bytes": {"data.pt": size}}))
+    return folder
+
+
+def test_a_runs_own_checkpoints_count_as_written(disk: Callable[[int], Path]) -> None:
+    root = disk(3_500)
+    checks.check_room(root, 3_000)
+    for step in (5, 10):
+        saved(root, f"global_step_{step}", 1_000)
+        checks.check_room(root, 3_000)
+    with pytest.raises(UserError, match="besides the 2 that stand there"):
+        checks.check_room(disk(2_900), 3_000)
+
+
+def test_what_a_killed_save_left_goes_where_the_room_is_not_enough(disk: Callable[[int], Path]) -> None:
+    root = disk(5_000)
+    for step in (5, 10):
+        saved(root, f"global_step_{step}", 1_000)
+    left = saved(root, "incomplete-global_step_15", 900, whole=False)
+    checks.check_room(root, 3_000)
+    assert left.is_dir()
+    checks.check_room(disk(3_500), 3_000)
+    assert not left.exists()
+
+
 def test_the_pool_fills_a_step_with_different_tasks() -> None:
     check_pool([task(i) for i in range(4)], 4)
     for pool, text in (([], "empty"), ([task(0)] * 2, "twice"), ([task(0)], "more than the pool's 1 tasks")):
@@ -139,11 +187,32 @@ def test_sizes_come_from_the_headers(tmp_path: Path) -> None:
     size = model_size(checkpoint(tmp_path / "m"))
     assert (size.parameters, size.adapter) == (32 * 8 + 8 + 64, 16)
     assert (size.layers, size.hidden, size.vocabulary) == (2, 8, 32)
+    assert (size.attention_layers, size.pairs, size.head) == (2, 2, 4)
+
+
+@pytest.mark.parametrize(
+    "told", [{"full_attention_interval": 4}, {"layer_types": [*["linear_attention"] * 3, "full_attention"] * 2}]
+)
+def test_a_hybrid_model_keeps_keys_and_values_in_some_layers(tmp_path: Path, told: dict[str, object]) -> None:
+    model = checkpoint(tmp_path / "m")
+    config = json.loads((model / "config.json").read_text())
+    config["text_config"] |= {"num_hidden_layers": 8, "num_key_value_heads": 1, "head_dim": 16, **told}
+    (model / "config.json").write_text(json.dumps(config))
+    size = model_size(model)
+    assert (size.attention_layers, size.pairs, size.head) == (2, 1, 16)
 
 
 #: About Qwen3.8-27B.
 LARGE = ModelSize(
-    parameters=27_000_000_000, adapter=5_000_000, layers=64, hidden=5_120, intermediate=17_408, vocabulary=248_320
+    parameters=27_000_000_000,
+    adapter=5_000_000,
+    layers=64,
+    hidden=5_120,
+    intermediate=17_408,
+    vocabulary=248_320,
+    attention_layers=16,
+    pairs=4,
+    head=256,
 )
 
 
@@ -155,7 +224,7 @@ def test_the_published_run_fits_three_nodes_and_says_how() -> None:
     config = full()
     found = budgets(config, resolve_layout(config), LARGE)
     check_budgets(found)
-    update, sampling, host, disk = found
+    update, sampling, _, host, disk = found
     assert update.total == pytest.approx(67e9, rel=0.1)
     assert host.total > 12 * 27e9 / 3
     assert disk.total == 3 * 12 * 27e9
@@ -193,9 +262,36 @@ def test_one_node_of_eighty_gigabytes_is_too_small_for_it_and_every_term_is_show
     assert "train.lora_rank" in text
 
 
-def test_an_adapter_makes_it_fit() -> None:
+def terms(config: Config, budget: int) -> dict[str, float]:
+    return {term.name: term.bytes for term in budgets(config, resolve_layout(config), LARGE)[budget].terms}
+
+
+def test_an_adapter_makes_it_fit_and_lets_vllm_sleep_on_the_host() -> None:
     config = load_config(ROOT / "configs" / "q36_27b_lora.yaml")
     check_budgets(budgets(config, resolve_layout(config), LARGE))
+    asleep = "vLLM's weights while it sleeps"
+    assert terms(config, 3)[asleep] == 2 * 2 * 27e9  # two engines
+    assert terms(full(), 3)[asleep] == 0
+
+
+def test_logits_are_counted_where_no_kernel_spares_them() -> None:
+    assert "logits" not in terms(full(), 0)
+    one = 2 * 33_280 * 248_320
+    assert terms(full("train.fused_kernels=false"), 0)["logits"] == one
+    assert terms(full("train.fused_kernels=false", "sampling.temperature=0.7"), 0)["logits"] == 2 * one
+    config = full("train.fused_kernels=false", "sampling.temperature=0.7")
+    with pytest.raises(UserError, match=r"train\.fused_kernels=true"):
+        check_budgets(budgets(config, resolve_layout(config), LARGE))
+
+
+def test_an_engine_needs_room_for_its_weights_and_the_longest_episode() -> None:
+    config = full("train.rollout_tensor_parallel=1")
+    kept = 2 * 2 * 133_120 * 16 * 256 * 4
+    assert terms(config, 2) == {"weights": 54e9, "keys and values of the longest episode": kept}
+    with pytest.raises(UserError, match=r"vLLM's share of a device 63 GB of 56 GB"):
+        check_budgets(budgets(config, resolve_layout(config), LARGE))
+    shared = terms(full("train.rollout_tensor_parallel=8"), 2)  # eight devices, four pairs: one pair each
+    assert shared["keys and values of the longest episode"] == kept / 4
 
 
 def test_an_unknown_memory_is_not_judged() -> None:

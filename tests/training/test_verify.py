@@ -132,6 +132,13 @@ def test_prune_keeps_two_and_what_may_be_under_way(tmp_path: Path) -> None:
     assert [verify.step_of(p) for p in verify.checkpoint_folders(tmp_path)] == [10, 15, 20]
 
 
+def test_a_resume_removes_what_a_killed_prune_has_left(tmp_path: Path) -> None:
+    for step in (5, 10, 15):
+        verify.mark_verified(write(tmp_path, step), 2)
+    assert verify.prepare_resume(tmp_path, 2) == 15
+    assert [verify.step_of(p) for p in verify.checkpoint_folders(tmp_path)] == [10, 15]
+
+
 def test_prune_removes_nothing_while_nothing_is_verified(tmp_path: Path) -> None:
     write(tmp_path, 5)
     write(tmp_path, 10)

@@ -13,8 +13,10 @@ from stateward.config import Config
 from stateward.errors import SystemFault, UserError
 from stateward.policy import preflight
 from stateward.tasks.task import Task
+from stateward.training import verify
 from stateward.training.layout import Layout
 from stateward.training.memory import Budget, budgets, check_budgets, model_size
+from stateward.training.paths import KEEP
 from stateward.training.verl_hooks import KNOWN_VERL
 
 _CHECKPOINT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
@@ -111,18 +113,26 @@ def check_disjoint(evidence: Path, pool: Sequence[Task]) -> None:
 
 
 def check_room(folder: Path, needed: float) -> None:
-    """The file system of `folder` has `needed` bytes free.
+    """The file system of `folder` has room for the checkpoints that are still to come.
+
+    `needed` bytes is for a run from scratch, `KEEP` + 1 checkpoints. Those that stand there whole count as written, at
+    the size that they have. What killed saves have left goes if the room is not enough with it.
 
     Raises:
         UserError: it has not.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    sizes = verify.verified_sizes(folder)
+    more = (KEEP + 1 - len(sizes)) * (sizes[-1] if sizes else needed / (KEEP + 1))
+    if shutil.disk_usage(folder).free < more:
+        verify.remove_incomplete(folder)
     free = shutil.disk_usage(folder).free
-    if free < needed:
+    if free < more:
         raise UserError(
-            f"{folder} has {free / 1e9:.1f} GB free, and the checkpoints need {needed / 1e9:.1f} GB",
-            "two are kept while a third is written",
-            "use a run directory on another file system",
+            f"{folder} has {free / 1e9:.1f} GB free, and the checkpoints need {more / 1e9:.1f} GB"
+            + (f" besides the {len(sizes)} that stand there" if sizes else ""),
+            f"{KEEP} are kept while another is written",
+            "make room, or use a run directory on another file system",
         )
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from stateward.config import Config
 from stateward.errors import UserError
 from stateward.training.layout import Layout
+from stateward.training.paths import KEEP
 
 GB = 1e9
 MB = 1e6
@@ -22,13 +23,19 @@ MB = 1e6
 _CONTEXT = 3 * GB
 #: One episode's world beside its snapshot: pages that it wrote. An allowance; `sandbox` reports what is used.
 _WORLD = 0.1 * GB
-#: Checkpoints on the disk at one time: the two that are kept, and the one that is being written.
-_CHECKPOINTS = 3
+#: Checkpoints on the disk at one time: those that are kept, and the one that is being written.
+_CHECKPOINTS = KEEP + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSize:
-    """What the formulas need of a checkpoint. `adapter`: parameters of an adapter of rank 1 on all linear layers."""
+    """What the formulas need of a checkpoint.
+
+    Attributes:
+        adapter: parameters of an adapter of rank 1 on all linear layers.
+        attention_layers: those that keep keys and values of a whole sequence. A hybrid model has fewer than layers.
+        pairs: of keys and values, in one of these layers. head: size of one key.
+    """
 
     parameters: int
     adapter: int
@@ -36,6 +43,9 @@ class ModelSize:
     hidden: int
     intermediate: int
     vocabulary: int
+    attention_layers: int
+    pairs: int
+    head: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,10 +91,13 @@ def model_size(model: Path) -> ModelSize:
         raise UserError(f"{model} holds no *.safetensors", "the memory budget counts the parameters in their headers")
     config = json.loads((model / "config.json").read_text())
     text = config.get("text_config", config)
+    needed = ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size", "num_attention_heads")
     try:
-        sizes = [int(text[k]) for k in ("num_hidden_layers", "hidden_size", "intermediate_size", "vocab_size")]
+        sizes = [int(text[k]) for k in needed]
     except KeyError as error:
         raise UserError(f"{model / 'config.json'} has no {error}", "the memory budget needs it") from None
+    kinds: list[str] = text.get("layer_types") or []
+    interval = int(text.get("full_attention_interval") or 1)
     linears = [s for name, s in shapes.items() if len(s) == 2 and "embed" not in name and "lm_head" not in name]
     return ModelSize(
         parameters=sum(_product(shape) for shape in shapes.values()),
@@ -93,11 +106,14 @@ def model_size(model: Path) -> ModelSize:
         hidden=sizes[1],
         intermediate=sizes[2],
         vocabulary=sizes[3],
+        attention_layers=kinds.count("full_attention") if kinds else sizes[0] // interval,
+        pairs=int(text.get("num_key_value_heads") or sizes[4]),
+        head=int(text.get("head_dim") or sizes[1] // sizes[4]),
     )
 
 
 def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
-    """Device while updating, device while sampling, host of one node, and disk of all checkpoints."""
+    """Device while updating, device while sampling, vLLM's share of it, host of one node, disk of all checkpoints."""
     train = config.train
     trained = size.adapter * train.lora_rank if train.lora_rank else size.parameters
     w, p, t = layout.world_size, size.parameters, trained
@@ -121,11 +137,32 @@ def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
         ),
         Term(name="context and communicators", bytes=_CONTEXT, formula="allowance"),
     ]
+    if not train.fused_kernels:
+        # With packed episodes flash attention's loss writes the gradient into the logits' own place, and a temperature
+        # of 1 copies nothing (verl 0.9.1, logprobs_from_logits and _scale_logits_by_temperature).
+        copies = 1 if train.remove_padding and config.sampling.temperature == 1.0 else 2
+        device.append(
+            Term(
+                name="logits",
+                bytes=2 * copies * tokens * size.vocabulary,
+                formula=f"2 x {copies} x tokens / sequence parallel x vocabulary; none with train.fused_kernels",
+            )
+        )
     resident = 0.0 if train.param_offload else 4 * p / w
     resident += 0.0 if train.optimizer_offload else 8 * t / w
     there = train.device_memory_gb * GB
+    share_of_vllm = train.rollout_memory_utilization * there
+    engine = [
+        Term(name="weights", bytes=2 * p / layout.tensor_parallel, formula="2 P / rollout_tensor_parallel"),
+        Term(
+            name="keys and values of the longest episode",
+            # Every device has at least one pair, as many times as it may be there then.
+            bytes=2 * 2 * layout.context * size.attention_layers * size.head * -(-size.pairs // layout.tensor_parallel),
+            formula="2 x 2 B x context x layers with full attention x head x pairs a device",
+        ),
+    ]
     sampling = [
-        Term(name="vLLM", bytes=train.rollout_memory_utilization * there, formula="rollout_memory_utilization"),
+        Term(name="vLLM", bytes=share_of_vllm, formula="rollout_memory_utilization"),
         Term(name="what the trainer leaves there", bytes=resident, formula="0 with both offloads"),
         Term(name="weight transfer", bytes=2 * GB, formula="one bucket"),
         Term(name="context and communicators", bytes=_CONTEXT, formula="allowance"),
@@ -133,9 +170,16 @@ def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
     share = layout.devices_per_node / w
     moved = (4 * p if train.param_offload else 0.0) + (8 * t if train.optimizer_offload else 0.0)
     workers = -(-train.agent_workers // layout.nodes)
+    # With an adapter vLLM sleeps at level 1, which keeps the base on the host (verl 0.9.1, _resolve_sleep_level).
+    asleep = 2 * p / layout.tensor_parallel if train.lora_rank and train.device == "cuda" else 0.0
     host = [
         Term(name="offloaded shards", bytes=moved * share, formula="(4 P + 8 T) x devices of the node / W"),
         Term(name="loading, on the first node", bytes=4 * p, formula="4 P once, before the offload"),
+        Term(
+            name="vLLM's weights while it sleeps",
+            bytes=asleep * layout.devices_per_node,
+            formula="2 P an engine of the node with an adapter, otherwise 0",
+        ),
         Term(
             name="worlds", bytes=workers * config.episode.concurrency * _WORLD, formula="workers x concurrency x 0.1 GB"
         ),
@@ -155,6 +199,7 @@ def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
     return [
         Budget(name="device while updating", terms=device, available=there),
         Budget(name="device while sampling", terms=sampling, available=there),
+        Budget(name="vLLM's share of a device", terms=engine, available=share_of_vllm),
         Budget(name="host memory of one node", terms=host, available=train.host_memory_gb * GB),
         Budget(name="disk for checkpoints", terms=disk, available=0.0),
     ]
@@ -171,8 +216,9 @@ def check_budgets(found: list[Budget]) -> None:
             raise UserError(
                 f"the run does not fit: {budget.name} {budget.total / GB:.0f} GB of {budget.available / GB:.0f} GB",
                 "\n  ".join(budget.lines()),
-                "more devices (train.nodes), more sequence parallelism (train.ulysses), a shorter "
-                "policy.max_model_len, or an adapter (train.lora_rank)",
+                "more devices (train.nodes), more sequence or tensor parallelism (train.ulysses, "
+                "train.rollout_tensor_parallel), a shorter policy.max_model_len, train.fused_kernels=true, or an "
+                "adapter (train.lora_rank)",
             )
 
 

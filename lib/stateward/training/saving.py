@@ -8,7 +8,8 @@ from typing import Any
 
 from verl.trainer.ppo.checkpoint_callback import CheckpointCallback
 
-from stateward.training.verify import KEEP, mark_verified, prune
+from stateward.training.paths import KEEP
+from stateward.training.verify import mark_verified, prune
 
 
 class VerifySaved(CheckpointCallback):  # type: ignore[misc]

@@ -21,12 +21,10 @@ from typing import Any
 
 from stateward.errors import SystemFault
 from stateward.store.stage import write_json
-from stateward.training.paths import TrainPaths
+from stateward.training.paths import KEEP, TrainPaths
 
 MARK = "VERIFIED"
 POINTER = "latest_checkpointed_iteration.txt"
-#: Checkpoints that are kept besides one that is being written.
-KEEP = 2
 _PARTS = ("model", "optim", "extra_state")
 _NAME = re.compile(r"global_step_(\d+)$")
 
@@ -110,7 +108,8 @@ def prepare_resume(root: Path, world_size: int) -> int:
     """Make Verl resume from the newest whole checkpoint, and return its step (0: from scratch).
 
     A checkpoint that was saved whole but not marked (the driver was killed in between) is verified now. What is not
-    whole is renamed, so that no one takes it for a checkpoint; it is removed by the next `prune`.
+    whole is renamed, so that no one takes it for a checkpoint; it is removed by the next `prune`. Older ones than the
+    newest `KEEP`, which a killed `prune` has left, go.
     """
     for folder in reversed(checkpoint_folders(root)):
         if is_verified(folder):
@@ -124,6 +123,7 @@ def prepare_resume(root: Path, world_size: int) -> int:
     if latest is None:
         pointer.unlink(missing_ok=True)
         return 0
+    _remove_older(root, KEEP)
     step = step_of(latest)
     assert step is not None
     temporary = pointer.with_suffix(".tmp")
@@ -134,17 +134,29 @@ def prepare_resume(root: Path, world_size: int) -> int:
 
 def prune(root: Path, keep: int) -> None:
     """Remove what is older than the newest `keep` verified checkpoints, and what a killed save left behind."""
+    if latest_verified(root) is not None:
+        _remove_older(root, keep)
+        remove_incomplete(root)
+
+
+def _remove_older(root: Path, keep: int) -> None:
     folders = checkpoint_folders(root)
     verified = [folder for folder in folders if is_verified(folder)]
-    if not verified:
-        return
     # A folder after the newest verified one may be a save under way.
-    older = folders[: folders.index(verified[-1])]
-    for folder in older:
+    for folder in folders[: folders.index(verified[-1])]:
         if folder not in verified[-keep:]:
             shutil.rmtree(folder)
+
+
+def remove_incomplete(root: Path) -> None:
+    """Remove what killed saves left behind and `prepare_resume` has renamed."""
     for folder in root.glob("incomplete-*"):
         shutil.rmtree(folder)
+
+
+def verified_sizes(root: Path) -> list[int]:
+    """Bytes of every verified checkpoint, ascending by step."""
+    return [sum(_mark(folder)["bytes"].values()) for folder in checkpoint_folders(root) if is_verified(folder)]
 
 
 def _set_aside(folder: Path) -> None:
