@@ -18,6 +18,7 @@ from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import submit_text
 from stateward.config import Config
 from stateward.errors import UserError
+from stateward.training.cpus import check_profile
 from stateward.training.layout import resolve_layout
 
 HOME = JOBS.parent
@@ -29,7 +30,7 @@ def training_script(config_file: str, config: Config, profile: ClusterProfile, o
     """The heterogeneous job as sbatch/train_q38.sh has it: to be submitted from the checkout's root.
 
     Raises:
-        UserError: the training step does not fit its devices.
+        UserError: the training step does not fit its devices, or Ray not its CPUs.
     """
     resolve_layout(config)
     return training_job(
@@ -87,7 +88,12 @@ def submission_environment() -> dict[str, str]:
 
 def sized(config: Config, profile: ClusterProfile) -> ClusterProfile:
     """The profile with as many GPU nodes and GPUs a node as the configuration trains on: a job that holds more would
-    waste them, and one with fewer would wait for ever. So it is with the simulator's node."""
+    waste them, and one with fewer would wait for ever. So it is with the simulator's node.
+
+    Raises:
+        UserError: a node has too few CPUs for what Ray must reserve there.
+    """
+    check_profile(config, head=profile.service.cpus, workers=profile.train.cpus)
     train = replace(profile.train, nodes=config.train.nodes, gpus=config.train.gpus_per_node)
     return with_simulator(config, replace(profile, train=train))
 

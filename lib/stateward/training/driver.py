@@ -108,11 +108,16 @@ def opened(
 
 
 def _train(spec: dict[str, Any]) -> None:
+    import ray
+
+    from stateward.training.cpus import check_nodes
     from stateward.training.host import start_hosts
 
-    # Hosts first: they import while this process does.
-    with connected(spec), opened(spec, start_hosts(spec["agent_workers"])) as (trainer, manager):
-        trainer.fit(manager)
+    with connected(spec):
+        check_nodes(ray.nodes(), spec["storage_units"])
+        # Hosts first: they import while this process does.
+        with opened(spec, start_hosts(spec["agent_workers"])) as (trainer, manager):
+            trainer.fit(manager)
 
 
 if __name__ == "__main__":

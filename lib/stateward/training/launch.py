@@ -20,6 +20,7 @@ from stateward.errors import SystemFault, UserError
 from stateward.outcome import fingerprint
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
+from stateward.training.cpus import needed_cpus, storage_units
 from stateward.training.dataset import write_dataset, write_tasks
 from stateward.training.overrides import NAME
 from stateward.training.plan import TrainPlan, worker_environment
@@ -27,10 +28,6 @@ from stateward.training.ray_local import RayNode, private_ray
 
 #: The process that trains; see `driver`.
 DRIVER = "stateward.training.driver"
-#: Logical CPUs of the private Ray besides the three that Verl reserves for each device slot: transfer queue (2) and
-#: room for actors that ask for one only while they start.
-_SPARE_CPUS = 4
-_CPUS_A_SLOT = 3
 
 
 def write_plan(plan: TrainPlan, policy_id: str, pool: Sequence[Task], *, start: int) -> None:
@@ -78,7 +75,7 @@ def local_ray(plan: TrainPlan) -> AbstractContextManager[RayNode]:
         )
     return private_ray(
         slots=plan.layout.devices_per_node,
-        cpus=_CPUS_A_SLOT * plan.layout.devices_per_node + _SPARE_CPUS,
+        cpus=needed_cpus(devices=plan.layout.devices_per_node, units=storage_units(plan.config), nodes=1),
         object_store_mb=256,
         env=_environment(plan),
         logs=plan.paths.logs / "ray",
@@ -100,6 +97,7 @@ def drive(plan: TrainPlan, node: RayNode, *, module: str = DRIVER) -> None:
             "namespace": f"{NAME}-{os.getpid()}",
             "env": env,
             "agent_workers": plan.config.train.agent_workers,
+            "storage_units": storage_units(plan.config),
             "overrides": [override.render() for override in plan.overrides],
         },
     )
