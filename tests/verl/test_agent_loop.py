@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,65 +90,146 @@ async def test_the_service_of_a_process_is_opened_once_and_closed(monkeypatch: p
     assert closed == ["closed"]
 
 
-def worker(results: list[Any], monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[dict[str, Any]]]:
+def output(report: SessionReport = REPORT) -> Any:
+    from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
+
+    extra = {"min_global_steps": 6, "max_global_steps": 7, "reward_extra_info": {}, "report": report}
+    return AgentLoopOutput(
+        prompt_ids=[1, 2, 3],
+        response_ids=[4, 5],
+        response_mask=[1, 0],
+        response_logprobs=[-0.5, 0.0],
+        reward_score=report.reward,
+        num_turns=1,
+        metrics=AgentLoopMetrics(),
+        extra_fields=extra,
+    )
+
+
+FAILED = replace(REPORT, outcome=Outcome.FAIL, reward=0.0)
+VOID = SessionReport(outcome=Outcome.VOID, reward=math.nan, voids=("init",) * 3)
+
+
+@dataclass
+class Worker:
+    """Our worker with given results of its episodes; `calls` of Verl's, and what was `stored`."""
+
+    made: Any
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    stored: list[dict[str, Any]] = field(default_factory=list)
+
+
+def worker(results: list[Any], monkeypatch: pytest.MonkeyPatch) -> Worker:
+    from stateward.training import queue
     from stateward.training.manager import EpisodeWorker
 
-    calls: list[dict[str, Any]] = []
+    found = Worker(object.__new__(EpisodeWorker))
 
-    async def run(self: Any, sampling: Any, trajectory: Any, **call: Any) -> SessionReport:
-        calls.append(call)
+    async def run(self: Any, sampling: Any, trajectory: Any, **call: Any) -> Any:
+        found.calls.append(call)
         result = results[call["session_id"]]
         if isinstance(result, Exception):
             raise result
-        report: SessionReport = result
-        return report
+        return await self._agent_loop_postprocess(output(result), False, **call)
+
+    async def put(**what: Any) -> None:
+        found.stored.append(what)
 
     monkeypatch.setattr(EpisodeWorker, "_run_agent_loop", run)
-    return object.__new__(EpisodeWorker), calls
+    monkeypatch.setattr(queue.transfer_queue, "async_kv_batch_put", put)
+    return found
 
 
-def order(size: int) -> Any:
+def order(size: int, filtering: bool = True) -> Any:
     from stateward.training.manager import GroupOrder
 
-    return GroupOrder(key="s7g0", uid="f.py:t", step=7, size=size, first_index=8)
+    return GroupOrder(key="s7g0", uid="f.py:t", step=7, size=size, first_index=8, filtering=filtering)
 
 
 async def test_a_group_is_run_by_our_loop_under_further_trial_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, calls = worker([REPORT] * 3, monkeypatch)
-    group = await made.run_group(order(3))
+    found = worker([REPORT] * 3, monkeypatch)
+    group = await found.made.run_group(order(3))
     assert (group.key, group.uid, group.sessions) == ("s7g0", "f.py:t", (REPORT,) * 3)
-    assert [(c["session_id"], c["index"], c["task"], c["uid"], c["global_steps"]) for c in calls] == [
+    assert [(c["session_id"], c["index"], c["task"], c["uid"], c["global_steps"]) for c in found.calls] == [
         (i, 8 + i, "f.py:t", "s7g0", 7) for i in range(3)
     ]
-    assert {c["agent_name"] for c in calls} == {"stateward"}
+    assert {c["agent_name"] for c in found.calls} == {"stateward"}
 
 
 async def test_a_void_episode_is_reported_as_void_and_never_with_a_reward(monkeypatch: pytest.MonkeyPatch) -> None:
-    void = SessionReport(outcome=Outcome.VOID, reward=math.nan, voids=("init",) * 3)
-    made, _ = worker([REPORT, VoidEpisode("init", "it broke", void), REPORT], monkeypatch)
-    group = await made.run_group(order(3))
-    assert [s.outcome for s in group.sessions] == [Outcome.PASS, Outcome.VOID, Outcome.PASS]
+    found = worker([REPORT, VoidEpisode("init", "it broke", VOID), FAILED], monkeypatch)
+    group = await found.made.run_group(order(3, filtering=False))
+    assert [s.outcome for s in group.sessions] == [Outcome.PASS, Outcome.VOID, Outcome.FAIL]
     assert math.isnan(group.sessions[1].reward)
     assert group.attempts == 5
+    assert found.stored == []
 
 
 async def test_what_is_no_fault_of_an_episode_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, _ = worker([REPORT, KeyError("a bug of ours")], monkeypatch)
+    found = worker([REPORT, KeyError("a bug of ours")], monkeypatch)
     with pytest.raises(KeyError, match="a bug of ours"):
-        await made.run_group(order(2))
+        await found.made.run_group(order(2))
+    assert found.stored == []
 
 
-async def test_the_report_goes_to_the_driver_and_the_episode_into_the_queue(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stateward.training.manager import EpisodeWorker, VerlWorker
+async def test_a_group_goes_into_the_queue_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = worker([REPORT, FAILED], monkeypatch)
+    await found.made.run_group(order(2))
+    (put,) = found.stored
+    assert (put["keys"], put["partition_id"]) == (["s7g0_0_0", "s7g0_1_0"], "train")
+    assert put["tags"][1] == {
+        "status": "success",
+        "prompt_len": 3,
+        "response_len": 2,
+        "seq_len": 5,
+        "global_steps": 7,
+        "min_global_steps": 6,
+        "max_global_steps": 7,
+    }
+    fields = put["fields"]
+    assert [list(row) for row in fields["input_ids"]] == [[1, 2, 3, 4, 5]] * 2
+    assert [list(row) for row in fields["position_ids"]] == [[0, 1, 2, 3, 4]] * 2
+    assert [list(row) for row in fields["loss_mask"]] == [[1, 0]] * 2
+    assert [list(row) for row in fields["rm_scores"]] == [[0.0, 1.0], [0.0, 0.0]]
+    assert [list(row) for row in fields["rollout_log_probs"]] == [[-0.5, 0.0]] * 2
+    assert list(fields["uid"]) == ["s7g0"] * 2
+    assert all("report" not in extra for extra in fields["extra_fields"]), "it would travel with the tensors"
 
-    stored: list[Any] = []
 
-    async def put(self: Any, output: Any, validate: bool, **kwargs: Any) -> None:
-        stored.append((output, kwargs["uid"]))
+@pytest.mark.parametrize("filtering", [True, False])
+async def test_a_group_without_a_signal_is_stored_only_if_the_step_trains_on_it(
+    filtering: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = worker([FAILED, FAILED], monkeypatch)
+    await found.made.run_group(order(2, filtering))
+    assert len(found.stored) == (not filtering)
 
-    monkeypatch.setattr(VerlWorker, "_agent_loop_postprocess", put)
-    output = await loop(Service(EPISODE)).run({}, task="f.py:t", index=0, global_steps=7)
-    made = object.__new__(EpisodeWorker)
-    assert await made._agent_loop_postprocess(output, False, uid="g0") == REPORT
-    assert stored == [(output, "g0")]
-    assert "report" not in output.extra_fields, "it would travel with the tensors"
+
+async def test_a_row_is_what_verl_makes_of_the_same_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verl's own worker, whose rows its trainer was written for."""
+    import torch
+
+    from stateward.training.manager import VerlWorker
+
+    found = worker([REPORT], monkeypatch)
+    await found.made.run_group(order(1, filtering=False))
+
+    async def nothing(*_: Any, **__: Any) -> None: ...
+
+    class Plain(VerlWorker):  # type: ignore[misc]
+        processor = None
+        _compute_score = _compute_teacher_logprobs = nothing
+
+    single = output()
+    single.extra_fields.pop("report")
+    await object.__new__(Plain)._agent_loop_postprocess(single, False, uid="s7g0", session_id=0, global_steps=7)
+    ours, verls = found.stored
+    assert {name: ours[name] for name in ("keys", "tags", "partition_id")} == {
+        name: verls[name] for name in ("keys", "tags", "partition_id")
+    }
+    assert set(ours["fields"].keys()) == set(verls["fields"].keys())
+    for name in ours["fields"]:
+        one, other = ours["fields"][name], verls["fields"][name]
+        same = torch.equal(one, other) if isinstance(one, torch.Tensor) else list(one) == list(other)
+        assert same, name
+        assert getattr(one, "dtype", None) == getattr(other, "dtype", None), name

@@ -74,7 +74,7 @@ def managed(ray: Ray, hosts: int = 2) -> tuple[Any, Actor]:
 def order(number: int) -> Any:
     from stateward.training.manager import GroupOrder
 
-    return GroupOrder(key=f"g{number}", uid=f"t{number}", step=1, size=2, first_index=0)
+    return GroupOrder(key=f"g{number}", uid=f"t{number}", step=1, size=2, first_index=0, filtering=True)
 
 
 def test_a_group_goes_to_the_host_with_the_fewest(ray: Ray) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from stateward.config import load_config
 from stateward.outcome import Outcome
-from stateward.training.groups import GroupReport, SessionReport, StepGroups, StepStopped
+from stateward.training.groups import GroupReport, SessionReport, StepGroups, StepStopped, trains
 from stateward.training.plan import plan_training
 
 pytestmark = pytest.mark.engines
@@ -50,10 +50,6 @@ class Queue:
     def kv_list(self, partition: str) -> dict[str, dict[str, Any]]:
         return {partition: {key: {"status": "success"} for key in self.rewards}}
 
-    def kv_clear(self, *, keys: list[str], partition_id: str) -> None:
-        for key in keys:
-            del self.rewards[key]
-
 
 class Manager:
     """Runs the groups of a stream; they finish in random order."""
@@ -69,8 +65,8 @@ class Manager:
 
     def next_report(self) -> GroupReport:
         order, outcomes = self.running.pop(self.random.randrange(len(self.running)))
-        for number, outcome in enumerate(outcomes):
-            if outcome is not VOID:
+        if trains(outcomes, order.filtering):
+            for number, outcome in enumerate(outcomes):
                 self.queue.rewards[f"{order.key}_{number}_0"] = REWARD[outcome]
         sessions = tuple(SessionReport(outcome=o, reward=REWARD[o], voids=("sandbox",) * (o is VOID)) for o in outcomes)
         return GroupReport(key=order.key, uid=order.uid, sessions=sessions)
@@ -80,7 +76,6 @@ def collector(queue: Queue, manager: Manager, wanted: int, rounds: int, monkeypa
     from stateward.training import collector as module
 
     monkeypatch.setattr(module.transfer_queue, "kv_list", queue.kv_list)
-    monkeypatch.setattr(module.transfer_queue, "kv_clear", queue.kv_clear)
     names = (f"t{i % tasks}" for i in range(10_000))
     finished: list[None] = []
     found = module.GroupCollector(

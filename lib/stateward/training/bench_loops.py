@@ -188,7 +188,7 @@ class _Rounds:
         from stateward.training.manager import GroupOrder
 
         orders = [
-            GroupOrder(key=f"o{number}g{i}", uid=uid, step=number, size=self.size, first_index=0)
+            GroupOrder(key=f"o{number}g{i}", uid=uid, step=number, size=self.size, first_index=0, filtering=False)
             for i, uid in enumerate(self.uids)
         ]
         started = _Cost.now(self.pids)

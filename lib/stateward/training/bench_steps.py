@@ -32,11 +32,11 @@ class _Ours(EpisodeWorker):
 
     replaced = 0
 
-    async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> SessionReport:
-        passed = passes(kwargs["uid"], kwargs["session_id"], self.replaced)
+    async def _session(self, order: GroupOrder, number: int) -> tuple[SessionReport, Any]:
+        passed = passes(order.key, number, self.replaced)
+        report, output = await super()._session(order, number)
         output.reward_score = float(passed)
-        report = await super()._agent_loop_postprocess(output, validate, **kwargs)
-        return replace(report, outcome=Outcome.PASS if passed else Outcome.FAIL, reward=float(passed))
+        return replace(report, outcome=Outcome.PASS if passed else Outcome.FAIL, reward=float(passed)), output
 
 
 class _Verls(VerlWorker):  # type: ignore[misc]

@@ -9,10 +9,9 @@ import transfer_queue
 from transfer_queue import KVBatchMeta
 
 from stateward.errors import SystemFault
-from stateward.training.groups import StepGroups, Verdict
+from stateward.training.groups import StepGroups
 from stateward.training.manager import EpisodeManager, GroupOrder
-
-_PARTITION = "train"
+from stateward.training.queue import PARTITION, episode_keys
 
 
 class GroupCollector:
@@ -42,41 +41,38 @@ class GroupCollector:
         Raises:
             StepStopped: the step cannot be filled within its bounds.
         """
-        if self.manager is None or partition_id != _PARTITION:
+        if self.manager is None or partition_id != PARTITION:
             raise RuntimeError("the collector serves training only, and after the workers are there")
         self.step = step = self._new_step()
         if batch_size != step.wanted:
             raise RuntimeError(f"Verl asks for {batch_size} groups, the configuration for {step.wanted}")
-        orders = self._orders(global_steps, step.group_size)
+        orders = self._orders(global_steps, step)
         while not step.full:
             for _ in range(step.hand_out()):
                 self.manager.submit(next(orders))
             report = self.manager.next_report()
             self._progress()
-            if step.add(report) is not Verdict.KEPT:
-                self._forget(report.key)
-        keys = sorted(f"{report.key}_{i}_0" for report in step.kept for i in range(step.group_size))
-        stored = transfer_queue.kv_list(_PARTITION)[_PARTITION]
+            step.add(report)
+        keys = sorted(key for report in step.kept for key in episode_keys(report.key, step.group_size))
+        stored = (transfer_queue.kv_list(PARTITION) or {}).get(PARTITION, {})
         missing = [key for key in keys if key not in stored]
         if missing:
             raise SystemFault("bug", f"{len(missing)} episodes are not in the transfer queue, first {missing[0]}")
-        return KVBatchMeta(partition_id=_PARTITION, keys=keys, tags=[stored[key] for key in keys]), {}
+        return KVBatchMeta(partition_id=PARTITION, keys=keys, tags=[stored[key] for key in keys]), {}
 
-    def _orders(self, step: int, size: int) -> Iterator[GroupOrder]:
+    def _orders(self, global_step: int, step: StepGroups) -> Iterator[GroupOrder]:
         drawn: dict[str, int] = {}
         number = 0
         while True:
             uid = self._next_task()
             earlier = drawn.get(uid, 0)
             drawn[uid] = earlier + 1
-            # No underscore: Verl takes what stands before the first one for the group's name.
-            key = f"s{step:06d}g{number:05d}"
-            yield GroupOrder(key=key, uid=uid, step=step, size=size, first_index=earlier * size)
+            yield GroupOrder(
+                key=f"s{global_step:06d}g{number:05d}",
+                uid=uid,
+                step=global_step,
+                size=step.group_size,
+                first_index=earlier * step.group_size,
+                filtering=step.filtering,
+            )
             number += 1
-
-    def _forget(self, key: str) -> None:
-        """Remove a replaced group's episodes from the transfer queue; they stay in the store."""
-        stored = transfer_queue.kv_list(_PARTITION) or {}
-        keys = [name for name in stored.get(_PARTITION, {}) if name.split("_")[0] == key]
-        if keys:
-            transfer_queue.kv_clear(keys=keys, partition_id=_PARTITION)

@@ -72,6 +72,12 @@ def verdict(outcomes: Sequence[Outcome]) -> Verdict:
     return Verdict.KEPT if len(set(outcomes)) > 1 else Verdict.SIGNAL_FREE
 
 
+def trains(outcomes: Sequence[Outcome], filtering: bool) -> bool:
+    """Whether a step trains on a group with these outcomes. Without filtering it does unless one is void."""
+    found = verdict(outcomes)
+    return found is Verdict.KEPT or (found is Verdict.SIGNAL_FREE and not filtering)
+
+
 @dataclass(kw_only=True)
 class StepGroups:
     """The groups of one step: how many to hand out now, and whether the step is full.
@@ -100,6 +106,10 @@ class StepGroups:
     def budget(self) -> int:
         """Groups that may be handed out in the step."""
         return self.wanted * (1 + max(1, self.max_rounds))
+
+    @property
+    def filtering(self) -> bool:
+        return self.max_rounds > 0
 
     @property
     def in_flight(self) -> int:
@@ -138,7 +148,7 @@ class StepGroups:
         found = verdict([session.outcome for session in report.sessions])
         self.signal_free += found is Verdict.SIGNAL_FREE
         self.void_groups += found is Verdict.VOID
-        keep = found is Verdict.KEPT or (found is Verdict.SIGNAL_FREE and self.max_rounds == 0)
+        keep = trains([session.outcome for session in report.sessions], self.filtering)
         (self.kept if keep else self.replaced).append(report)
         self._check_voids(report)
         return Verdict.KEPT if keep else found

@@ -15,25 +15,32 @@ from typing import Any
 import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
-from verl.utils.model import compute_position_id_with_mask
 
 from stateward.errors import SystemFault
 from stateward.training.agent_loop import close_services
 from stateward.training.engines import EngineClient
-from stateward.training.groups import GroupReport, SessionReport
+from stateward.training.groups import GroupReport, SessionReport, trains
 from stateward.training.overrides import NAME
+from stateward.training.queue import put_group
 from stateward.training.rollout import VoidEpisode
 
 
 @dataclass(frozen=True, kw_only=True)
 class GroupOrder:
-    """One group to run: `key` names it in the transfer queue, `first_index` is the trial index of its first episode."""
+    """One group to run.
+
+    Attributes:
+        key: names it in the transfer queue.
+        first_index: trial index of its first episode.
+        filtering: see `groups.trains`.
+    """
 
     key: str
     uid: str
     step: int
     size: int
     first_index: int
+    filtering: bool
 
 
 _PING_SECONDS = 5.0
@@ -45,14 +52,19 @@ class EpisodeWorker(VerlWorker):  # type: ignore[misc]
     """Verl's worker (tokenizer, client of the engines, transfer queue) with groups as its unit of work."""
 
     async def run_group(self, order: GroupOrder) -> GroupReport:
-        """Run all episodes of a group at once and put the valid ones into the transfer queue under ``key_i_0``."""
+        """Run all episodes of a group at once; if the step trains on it, they are in the transfer queue then."""
         sessions = await asyncio.gather(*(self._session(order, number) for number in range(order.size)))
-        return GroupReport(key=order.key, uid=order.uid, sessions=tuple(sessions))
+        reports = tuple(report for report, _ in sessions)
+        outputs = [output for _, output in sessions if output is not None]
+        if trains([report.outcome for report in reports], order.filtering):
+            await put_group(order.key, order.step, outputs)
+        return GroupReport(key=order.key, uid=order.uid, sessions=reports)
 
-    async def _session(self, order: GroupOrder, number: int) -> SessionReport:
+    async def _session(self, order: GroupOrder, number: int) -> tuple[SessionReport, AgentLoopOutput | None]:
+        """One episode; it has no output if it stayed void."""
         trajectory = {"step": order.step, "sample_index": number, "rollout_n": number, "validate": False}
         try:
-            report: SessionReport = await self._run_agent_loop(
+            output: AgentLoopOutput = await self._run_agent_loop(
                 {},  # the sampler of the episode has its own
                 trajectory,
                 agent_name=NAME,
@@ -64,24 +76,12 @@ class EpisodeWorker(VerlWorker):  # type: ignore[misc]
                 index=order.first_index + number,
             )
         except VoidEpisode as fault:
-            return fault.report
-        return report
+            return fault.report, None
+        return output.extra_fields.pop("report"), output
 
-    async def _agent_loop_postprocess(
-        self, output: AgentLoopOutput | list[AgentLoopOutput], validate: bool, **kwargs: Any
-    ) -> SessionReport:
-        assert isinstance(output, AgentLoopOutput)
-        report: SessionReport = output.extra_fields.pop("report")
-        await super()._agent_loop_postprocess(output, validate, **kwargs)
-        return report
-
-    def _compute_position_ids(self, input_ids: Any, attention_mask: Any, *_: Any, **__: Any) -> Any:
-        """One-dimensional positions: there is only text, whatever the model's processor could do with an image."""
-        return compute_position_id_with_mask(attention_mask)
-
-    def _compute_multi_modal_inputs(self, output: Any, input_ids: Any) -> dict[str, Any]:
-        """None: running the processor would tokenise the whole episode's text again."""
-        return {}
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **_: Any) -> Any:
+        """Nothing: Verl would put the episode into the transfer queue, which is done for whole groups."""
+        return output
 
     async def close(self) -> None:
         """Stop the worlds of this process."""
