@@ -18,6 +18,7 @@ from typing import Any
 
 import ray
 
+from stateward.errors import SystemFault
 from stateward.outcome import Outcome
 from stateward.store.stage import write_json
 from stateward.training.bench_loops import ASKED, FixedLength, LoopHost, conversation, loop_of, passes
@@ -35,6 +36,8 @@ class _Ours(EpisodeWorker):
     async def _session(self, order: GroupOrder, number: int) -> tuple[SessionReport, Any]:
         passed = passes(order.key, number, self.replaced)
         report, output = await super()._session(order, number)
+        if output is None:
+            raise SystemFault("bug", f"an episode of {order.uid} is void: {report.fault_cause}")
         output.reward_score = float(passed)
         return replace(report, outcome=Outcome.PASS if passed else Outcome.FAIL, reward=float(passed)), output
 
