@@ -24,11 +24,11 @@ def main(argv: Sequence[str] | None) -> int:
     parser.add_argument("--write-plan", action="store_true", help="write the array's plan and end; submit nothing")
     args = parser.parse_args(argv)
     config = configured(args)
-    from stateward.campaign.layout import RunDir, require_evaluation, selected_tasks
+    from stateward.campaign.layout import RunDir, require_label, selected_tasks
     from stateward.config.simulator import require_simulator
 
     if args.dry_run and not args.repair:
-        require_evaluation(config, args.label)
+        require_label(args.label)
         require_simulator(config)
         tasks = selected_tasks(config, config.tasks.benchmark)
         number = len(tasks) * config.evaluate.trials

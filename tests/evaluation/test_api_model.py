@@ -213,7 +213,7 @@ def test_mistakes_say_what_to_do(command: Command) -> None:
         (command.evaluate("mini", "--repair"), "was not begun"),  # the mistake above wrote nothing
         (command.evaluate("mini", "--model", "somewhere"), "choose one"),
         (command.evaluate("mini", "evaluate.endpoints.mini.model=''"), "needs base_url and model"),
-        (command.evaluate("mini", "evaluate.trials=0"), "nothing would be run"),
+        (command.evaluate("mini", "evaluate.trials=0"), "evaluate.trials=0"),
     ):
         assert done.returncode == 2, done.stdout + done.stderr
         assert text in done.stderr

@@ -76,7 +76,7 @@ def configured(args: argparse.Namespace) -> Config:
     if getattr(args, "shards", 0) is None:
         args.shards = config.serve.replicas
     if getattr(args, "shards", 1) < 1:
-        raise UserError(f"{args.shards} shards", "an array has at least one task", "raise serve.replicas or --shards")
+        raise UserError(f"{args.shards} shards", "an array has at least one task", "raise --shards")
     if not args.dry_run:
         _require_room(Path(config.run_dir))
     return config

@@ -48,12 +48,10 @@ class RunDir:
         return self.root / "eval" / label
 
 
-def require_evaluation(config: Config, label: str) -> None:
-    """Raises UserError if `label` cannot name an evaluation's folder, or no trial is asked for."""
+def require_label(label: str) -> None:
+    """Raises UserError if `label` cannot name an evaluation's folder."""
     if not label or "/" in label or label.startswith("."):
         raise UserError(f"label {label!r} cannot name a folder", do="use a plain word such as base or tuned")
-    if config.evaluate.trials < 1:
-        raise UserError(f"evaluate.trials={config.evaluate.trials}", "nothing would be run", "ask for at least 1")
 
 
 def dataset_path(config: Config) -> Path:

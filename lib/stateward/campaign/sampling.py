@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from stateward.campaign.endpoints import check_endpoints
-from stateward.campaign.layout import model_path, require_evaluation, selected_tasks
+from stateward.campaign.layout import model_path, require_label, selected_tasks
 from stateward.campaign.prompts import check_prompts
 from stateward.campaign.provenance import worker_facts
 from stateward.campaign.sampled import Checkpoint, Endpoint, Sampled
@@ -101,7 +101,7 @@ def plan_probe(config: Config) -> SamplingPlan:
 def plan_evaluation(config: Config, label: str, model: Path | None) -> SamplingPlan:
     """An evaluation on the held-out benchmark, kept under eval/LABEL: of the checkpoint `model`, or, without one, of
     the endpoint that ``evaluate.endpoints`` has under the label."""
-    require_evaluation(config, label)
+    require_label(label)
     return _plan(
         config,
         name=f"eval/{label}",

@@ -12,6 +12,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from stateward.cluster.directives import check_directives
 from stateward.cluster.node import check_scratch
+from stateward.config.bounds import COUNT, NOT_NEGATIVE, Bound, Bounds, require_bounds
 from stateward.errors import UserError, nearest
 
 
@@ -80,12 +81,24 @@ class ClusterProfile:
         return {name: role for name, role in found.items() if role is not None}
 
 
+BOUNDS: Bounds = {
+    Role: {"nodes": COUNT, "cpus": COUNT, "memory_gb": NOT_NEGATIVE, "gpus": NOT_NEGATIVE},
+    ClusterProfile: {
+        "max_array_tasks": NOT_NEGATIVE,
+        "array_concurrency": NOT_NEGATIVE,
+        "signal_seconds": Bound(least=1, most=65_535),  # sbatch --signal
+        "max_restarts": NOT_NEGATIVE,
+        "ready_seconds": COUNT,
+    },
+}
+
+
 def load_profile(path: Path | str) -> ClusterProfile:
     """Read and check a profile.
 
     Raises:
-        UserError: no such file, an unknown or mistyped key, a missing partition, an unknown sbatch directive, a scratch
-            folder too long for Ray.
+        UserError: no such file, an unknown or mistyped key, a missing partition, a number out of its bounds, an unknown
+            sbatch directive, a scratch folder too long for Ray.
     """
     path = Path(path)
     if not path.is_file():
@@ -109,6 +122,7 @@ def load_profile(path: Path | str) -> ClusterProfile:
     if missing:
         raise UserError(f"{path}: no value for {', '.join(missing)}", "these have no default", "add them to the file")
     profile = cast(ClusterProfile, OmegaConf.to_object(merged))
+    require_bounds(profile, BOUNDS, where=f"{path}: ")
     check_scratch(profile.scratch)
     for name, role in profile.roles().items():
         check_directives(role.extra, where=f"{path}: {name}.extra")

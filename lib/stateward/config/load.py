@@ -11,6 +11,7 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
+from stateward.config.bounds import BOUNDS, require_bounds, require_ranks
 from stateward.config.parties import require_known_parties
 from stateward.config.schema import Config
 from stateward.errors import UserError, nearest
@@ -22,8 +23,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     Relative paths stay as written: they are relative to the working directory of the command.
 
     Raises:
-        UserError: no such file, not YAML, an unknown or mistyped key, a missing mandatory value, a party
-            of unknown kind.
+        UserError: no such file, not YAML, an unknown or mistyped key, a missing mandatory value, a number out of its
+            bounds, a party of unknown kind.
     """
     path = Path(path)
     if not path.is_file():
@@ -46,6 +47,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
             f"add them to the file or say {missing[0]}=VALUE on the command line",
         )
     config = cast(Config, OmegaConf.to_object(merged))
+    require_bounds(config, BOUNDS)
+    require_ranks(config)
     require_known_parties(config.episode)
     return config
 

@@ -9,6 +9,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+#: Flags of vLLM, in `extra`, that multiply the devices of one server.
+RANK_FLAGS = ("pipeline-parallel-size", "data-parallel-size")
+
 
 @dataclass(kw_only=True)
 class TasksConfig:
@@ -55,8 +58,7 @@ class EngineConfig:
     @property
     def devices(self) -> int:
         """GPUs of one server: its parallel ranks, those that `extra` asks of vLLM included."""
-        ranks = [int(self.extra.get(f"{kind}-parallel-size", 1)) for kind in ("pipeline", "data")]
-        return self.tensor_parallel * math.prod(ranks)
+        return self.tensor_parallel * math.prod(int(self.extra.get(flag, 1)) for flag in RANK_FLAGS)
 
 
 @dataclass(kw_only=True)

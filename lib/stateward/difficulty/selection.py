@@ -33,10 +33,6 @@ def select(config: Config, counts: Counts, filters: Filters) -> list[Decision]:
     Raises:
         UserError: a setting that cannot work.
     """
-    if config.curate.min_valid_trials < 1:
-        raise UserError(
-            f"curate.min_valid_trials is {config.curate.min_valid_trials}", "a task without a trial has no difficulty"
-        )
     estimator = Estimator(
         bands=Bands.from_config(config.curate.bands),
         rule=str(counts.plan.get("stop_rule", "kept")),

@@ -58,14 +58,6 @@ def resolve_layout(config: Config) -> Layout:
         UserError: a number does not divide another; the text names both and the nearest ones that would do.
     """
     train, policy = config.train, config.policy
-    for name in ("nodes", "gpus_per_node", "ulysses", "rollout_tensor_parallel", "group_size", "groups_per_step"):
-        _positive(f"train.{name}", getattr(train, name))
-    for name in ("steps", "save_every", "micro_batch_per_gpu", "agent_workers"):
-        _positive(f"train.{name}", getattr(train, name))
-    if not 0 < train.learning_rate < 1:  # NaN is refused as well
-        raise UserError(f"train.learning_rate={train.learning_rate}", "it must lie between 0 and 1", "1e-6 is usual")
-    if train.group_size < 2:
-        raise UserError("train.group_size=1", "an advantage compares the episodes of a group", "set it to 4 or more")
     world = train.nodes * train.gpus_per_node
     sizes = f"train.nodes x train.gpus_per_node = {world}"
     _divides("train.ulysses", train.ulysses, world, sizes)
@@ -118,11 +110,6 @@ def resolve_layout(config: Config) -> Layout:
         prompt_tokens=policy.max_prompt_tokens,
         response_tokens=response,
     )
-
-
-def _positive(name: str, value: int) -> None:
-    if value < 1:
-        raise UserError(f"{name}={value}", "it must be at least 1")
 
 
 def _divides(name: str, divisor: int, total: int, what: str, why: str = "") -> None:
