@@ -42,7 +42,7 @@ def test_long_prompts_are_refused_and_closed_worlds_are_not_judged(tmp_path: Pat
 def test_a_shard_asks_before_it_opens_its_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = load_config(PRACTICE, [f"run_dir={tmp_path}", "policy.max_prompt_tokens=5"])
     config.episode.user.kind = "scripted"
-    (shard,) = sampling.write_shards(sampling.plan_probe(config), 1)
+    ((shard, _),) = sampling.write_shards(sampling.plan_probe(config), 1)
     spec = json.loads(shard.read_text())
     shard.write_text(json.dumps({**spec, "uids": spec["uids"][:2]}))
 

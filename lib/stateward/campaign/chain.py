@@ -18,9 +18,10 @@ from pathlib import Path
 from stateward.campaign.by_hand import sized, submission_environment
 from stateward.campaign.link import Link
 from stateward.campaign.mounts import mounts
+from stateward.campaign.owed import owed_by, owed_of_evaluation, owing, written_shards
 from stateward.campaign.pipeline import JOBS
 from stateward.campaign.sample_array import sample_role
-from stateward.campaign.sampling import SamplingPlan, shard_files, write_shards
+from stateward.campaign.sampling import SamplingPlan, Shard, dealt, write_shards
 from stateward.campaign.simulator import simulator_seconds
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import plain_job, training_job
@@ -29,7 +30,7 @@ from stateward.cluster.scheduler import ACTIVE, DOCTOR, cancel, queue, submit
 from stateward.config import Config
 from stateward.errors import UserError
 from stateward.store import lock
-from stateward.store.stage import write_json
+from stateward.store.stage import Stage, write_json
 from stateward.training.seeds import SeedRun, seed_runs
 
 RUN_SHARD = "stateward.campaign.sampling:run_shard"
@@ -56,8 +57,7 @@ class Chain:
         """
         p, job = self.profile, self._job
         links = [
-            Link(name="probe", kind="array", role=p.sample, done=_done(probe), shards=shard_files(probe, shards)),
-            Link(name="base", kind="array", role=p.sample, done=_done(base), shards=shard_files(base, shards)),
+            *(self._planned(name, plan, dealt(plan, shards)) for name, plan in (("probe", probe), ("base", base))),
             Link(
                 name="curate",
                 kind="job",
@@ -69,27 +69,34 @@ class Chain:
         ]
         finish = [job("evaluate", "--label", "base", "--finish")]
         for run in seed_runs(self.config, seeds):
-            links += self._training(run, [path.name for path in shard_files(base, shards)])
+            links += self._training(run, dealt(base, shards))
             finish.append(job("evaluate", *self._evaluated(run), "--finish"))
         evaluations = [link for link in links if link.name == "base" or link.name.startswith("tuned")]
+        marks = [self.run_dir / "eval" / link.name / "DONE" for link in evaluations]
         report = Link(
             name="report",
             kind="job",
             role=p.small,
-            # One more training than last time makes another report.
-            done=(self.run_dir / "report" / "DONE").is_file() and all(link.done for link in evaluations),
+            # One more training than last time makes another report. It marks the evaluations, too.
+            done=all(path.is_file() for path in [self.run_dir / "report" / "DONE", *marks]),
             continues=tuple(link.name for link in evaluations),
             commands=[*finish, [self._python, str(JOBS / "report.py"), str(self.run_dir)]],
         )
         return [*links, report]
 
-    def _training(self, run: SeedRun, shards: Sequence[str]) -> list[Link]:
-        """The links of one training: the heterogeneous job, its merge, its evaluation. `shards`: names of the plan's
-        files, which the merge job writes: only then is the tuned policy's fingerprint known."""
-        p, plan = self.profile, self.run_dir / "eval" / run.label / "plan"
+    def _training(self, run: SeedRun, base: Sequence[Shard]) -> list[Link]:
+        """The links of one training: the heterogeneous job, its merge, its evaluation, in shards as that of the base.
+        Their files are written by the merge job: only then is the tuned policy's fingerprint known."""
+        p, stage = self.profile, Stage(self.run_dir, f"eval/{run.label}")
+        planned = written_shards(stage)
+        whole = sorted(uid for _, uids in planned for uid in uids) == sorted(uid for _, uids in base for uid in uids)
+        merged = whole and (run.run_dir / "merged" / "DONE").is_file()
+        # Once they are planned, as many shards as were asked for then.
+        files = [path for path, _ in planned] if merged else [stage.path / "plan" / path.name for path, _ in base]
+        left = owing(planned, owed_of_evaluation(stage)) if merged else files
         of_seed = run.label.removeprefix("tuned")
         pool = ["--pool", str(self.run_dir / "pool" / "train.yaml")] if of_seed else []
-        write = ("--write-plan", "--shards", str(len(shards)))
+        write = ("--write-plan", "--shards", str(len(base)))
         return [
             Link(
                 name=f"train{of_seed}",
@@ -105,19 +112,21 @@ class Chain:
                 name=f"merge{of_seed}",
                 kind="job",
                 role=p.small,
-                done=(run.run_dir / "merged" / "DONE").is_file() and plan.is_dir(),
+                done=merged,
                 needs=(f"train{of_seed}",),
                 commands=[self._job("merge", of=run), self._job("evaluate", *self._evaluated(run), *write)],
             ),
-            Link(
-                name=run.label,
-                kind="array",
-                role=p.sample,
-                done=plan.with_name("DONE").is_file(),
-                needs=(f"merge{of_seed}",),
-                shards=[plan / name for name in shards],
-            ),
+            self._array(run.label, files, [] if stage.is_done() else left, needs=(f"merge{of_seed}",)),
         ]
+
+    def _planned(self, name: str, plan: SamplingPlan, shards: Sequence[Shard]) -> Link:
+        done = plan.stage.is_done(plan.inputs())
+        return self._array(name, [path for path, _ in shards], [] if done else owing(shards, owed_by(plan)))
+
+    def _array(self, name: str, files: list[Path], left: list[Path], needs: tuple[str, ...] = ()) -> Link:
+        """The array over `left`, those of the shards' `files` that have a trial to run. A stage with none is whole,
+        though its marker, which the next job writes, may be missing."""
+        return Link(name=name, kind="array", role=self.profile.sample, done=not left, needs=needs, shards=left or files)
 
     def _evaluated(self, run: SeedRun) -> list[str]:
         """Which evaluation, as jobs/evaluate.py takes it: RUN_DIR/merged is what it evaluates by itself."""
@@ -143,6 +152,8 @@ class Chain:
                 by_name[link.name] = link
                 earlier = [job for job in record.get(link.name, []) if job in states]
                 if link.done:
+                    # The last task of an array may still seal its shard.
+                    link.jobs = earlier if link.kind == "array" else []
                     continue
                 stale = anew.intersection((*link.needs, *link.continues))
                 if stale and earlier and _all_pending(states, earlier):
@@ -255,7 +266,3 @@ def _only_one(path: Path) -> Iterator[None]:
                 f"{path} is held", "another call submits this campaign just now", "call this again later"
             ) from error
         yield
-
-
-def _done(plan: SamplingPlan) -> bool:
-    return plan.stage.is_done(plan.inputs())

@@ -123,25 +123,34 @@ def _plan(config: Config, *, sampled: Sampled, **rest: Any) -> SamplingPlan:
     return SamplingPlan(config=config, sampled=sampled, policy_id=sampled.identity, settings=sampled.settings(), **rest)
 
 
-def shard_files(plan: SamplingPlan, shards: int) -> list[Path]:
-    """Where `write_shards` puts the shards' JSON files."""
-    number = max(1, min(shards, len(plan.tasks)))
-    return [plan.stage.path / "plan" / f"shard-{i:04d}.json" for i in range(number)]
+#: A shard's JSON file, and the tasks that stand in it.
+Shard = tuple[Path, Sequence[str]]
 
 
-def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
-    """Begin the stage and write one JSON file a shard; tasks are dealt out in contiguous blocks of the list.
+def dealt(plan: SamplingPlan, shards: int) -> list[Shard]:
+    """What `write_shards` writes: the tasks in contiguous blocks of the list, at least one a shard."""
+    number, uids = max(1, min(shards, len(plan.tasks))), [task.uid for task in plan.tasks]
+    return [
+        (
+            plan.stage.path / "plan" / f"shard-{i:04d}.json",
+            uids[i * len(uids) // number : (i + 1) * len(uids) // number],
+        )
+        for i in range(number)
+    ]
+
+
+def write_shards(plan: SamplingPlan, shards: int) -> list[Shard]:
+    """Begin the stage and write one JSON file a shard.
 
     Raises:
         UserError: the stage stands there with other inputs.
     """
     stage = plan.stage
     stage.begin(config_to_dict(plan.config), plan.inputs())
-    paths = shard_files(plan, shards)
+    written = dealt(plan, shards)
     # An earlier call may have dealt the tasks out to more shards; each task stands in one plan only.
-    for stale in set((stage.path / "plan").glob("shard-*.json")) - set(paths):
+    for stale in set((stage.path / "plan").glob("shard-*.json")) - {path for path, _ in written}:
         stale.unlink()
-    uids = [task.uid for task in plan.tasks]
     shared = {
         "config": config_to_dict(plan.config),
         "stage": plan.name,
@@ -154,17 +163,9 @@ def write_shards(plan: SamplingPlan, shards: int) -> list[Path]:
         "stop_rule": plan.stop_rule,
         "max_attempts": plan.max_attempts,
     }
-    for number, path in enumerate(paths):
-        own = uids[number * len(uids) // len(paths) : (number + 1) * len(uids) // len(paths)]
-        write_json(path, {**shared, "shard": number, "uids": own})
-    return paths
-
-
-def owing(paths: Sequence[Path], owed: Sequence[str]) -> list[Path]:
-    """Of some shards' JSON files those with a task that `owed` (``uid#index``) names: the others have nothing to do,
-    and would serve a model for it."""
-    tasks = {name.rpartition("#")[0] for name in owed}
-    return [path for path in paths if not tasks.isdisjoint(json.loads(path.read_text())["uids"])]
+    for number, (path, uids) in enumerate(written):
+        write_json(path, {**shared, "shard": number, "uids": uids})
+    return written
 
 
 def run_shard(spec_file: str) -> dict[str, Any]:
@@ -225,11 +226,11 @@ async def _run_shard(config: Config, stage: Stage, sampled: Sampled, spec: dict[
 
 
 def _earlier(stage: Stage) -> dict[str, tuple[Outcome, int]]:
-    return {record.trial.key: (record.outcome, record.attempt) for record in _stored(stage)}
+    return {record.trial.key: (record.outcome, record.attempt) for record in stored(stage)}
 
 
-def _stored(stage: Stage) -> Records:
-    """The columns of what a stage holds so far."""
+def stored(stage: Stage) -> Records:
+    """The columns of what a stage holds so far. Raises UserError if a shard of it is damaged."""
     try:
         return read_records(stage.path, columns_only=True)
     except OSError as error:
@@ -249,39 +250,3 @@ def _sealed_journal(stage: Stage, shard: int) -> Iterator[Journal]:
         seal(path, path.with_suffix(".h5"))
     else:
         path.unlink()
-
-
-def missing_trials(plan: SamplingPlan) -> tuple[dict[str, int], list[str]]:
-    """Counts over the stage's store, and the trials that are still owed (absent or void), as ``uid#index``.
-
-    Counts: planned, stored, passes, fails, voids, and `saved` (trials that the stop rule made unnecessary).
-    """
-    from stateward.difficulty import stop_rule
-
-    rule = None if plan.stop_rule == "fixed" else stop_rule(plan.stop_rule, plan.config.probe, plan.config.curate.bands)
-    outcomes: dict[tuple[str, int], Outcome] = {}
-    stage = plan.stage
-    for record in _stored(stage) if stage.shards.is_dir() else ():
-        trial = record.trial
-        if (trial.policy, trial.settings) == (plan.policy_id, plan.settings_id):
-            outcomes[trial.uid, trial.index] = record.outcome
-    counts = {"planned": 0, "stored": 0, "passes": 0, "fails": 0, "voids": 0, "saved": 0}
-    owed = []
-    for task in plan.tasks:
-        passes = valid = 0
-        for index in range(plan.trials):
-            outcome = outcomes.get((task.uid, index))
-            if rule is not None and outcome is None and rule(passes, valid):
-                counts["saved"] += plan.trials - index
-                break
-            counts["planned"] += 1
-            counts["stored"] += outcome is not None
-            counts["voids"] += outcome is Outcome.VOID
-            if outcome is None or outcome is Outcome.VOID:
-                owed.append(f"{task.uid}#{index}")
-                continue
-            valid += 1
-            passes += outcome is Outcome.PASS
-        counts["passes"] += passes
-        counts["fails"] += valid - passes
-    return counts, owed

@@ -7,8 +7,9 @@ from typing import Any
 
 from stateward.campaign.cli import DONE, INCOMPLETE, cluster_profile
 from stateward.campaign.mounts import mounts
+from stateward.campaign.owed import missing_trials, owing
 from stateward.campaign.sample_array import sample_role
-from stateward.campaign.sampling import SamplingPlan, missing_trials, owing, run_shard, write_shards
+from stateward.campaign.sampling import SamplingPlan, run_shard, write_shards
 from stateward.errors import UserError
 from stateward.store.stage import changed_inputs
 

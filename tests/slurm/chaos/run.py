@@ -28,7 +28,8 @@ from moments import Aim, Stage
 from tally import table
 
 from stateward.campaign import by_hand, chain, pipeline
-from stateward.campaign.sampling import missing_trials, plan_evaluation, plan_probe
+from stateward.campaign.owed import missing_trials
+from stateward.campaign.sampling import plan_evaluation, plan_probe
 from stateward.campaign.submission import submit_campaign
 from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
 from stateward.cluster.profile import load_profile
