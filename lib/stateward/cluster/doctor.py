@@ -1,6 +1,6 @@
 """Check a cluster profile on the real cluster, and say what to change.
 
-    python -m stateward.cluster.doctor configs/cluster/NAME.yaml [--run-dir DIR]
+    python -m stateward.cluster.doctor configs/cluster/NAME.yaml [--run-dir DIR] [--seeds N]
 
 One line a check: what was looked at, what was found, and what to do where it does not fit. Slurm itself judges each
 role (`sbatch --test-only`), and a short job on the nodes shows what only they know: whether they see the run directory,
@@ -21,11 +21,15 @@ from stateward.cluster.finding import Finding, bad, good, unknown
 from stateward.cluster.node_probe import probe_nodes
 from stateward.cluster.profile import ClusterProfile, Role, load_profile
 from stateward.cluster.scheduler import try_client
-from stateward.errors import nearest, program
+from stateward.errors import UserError, nearest, program
 
 
-def examine(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> Iterator[Finding]:
-    """All checks, from the cheap to the slow. `seconds`: how long the probe of the nodes may wait for free ones.
+def examine(profile: ClusterProfile, run_dir: Path, *, seconds: float, seeds: int = 1) -> Iterator[Finding]:
+    """All checks, from the cheap to the slow.
+
+    Args:
+        seconds: how long the probe of the nodes may wait for free ones.
+        seeds: trainings of a campaign.
 
     Raises:
         UserError: there is no Slurm here, or its controller does not answer.
@@ -33,7 +37,7 @@ def examine(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> Iterat
     facts = ask_cluster()
     yield good("Slurm", f"{facts.version}, cluster {facts.name!r}")
     yield from _scheduler(profile, facts)
-    yield from _accounting(profile, facts)
+    yield from _accounting(profile, facts, seeds)
     sound = True
     for name, role in profile.roles().items():
         for finding in _role(name, role, profile, facts):
@@ -69,7 +73,7 @@ def _scheduler(profile: ClusterProfile, facts: ClusterFacts) -> Iterator[Finding
         )
 
 
-def _accounting(profile: ClusterProfile, facts: ClusterFacts) -> Iterator[Finding]:
+def _accounting(profile: ClusterProfile, facts: ClusterFacts, seeds: int) -> Iterator[Finding]:
     if facts.associations is None:
         why = "there is no accounting here (sacctmgr)" if not facts.has_accounting else "sacctmgr did not answer"
         yield unknown("account", f"{why}: account, QOS and job limits were not checked")
@@ -88,16 +92,21 @@ def _accounting(profile: ClusterProfile, facts: ClusterFacts) -> Iterator[Findin
     if not limits or not facts.enforces_limits:
         return
     limit = min(limits)
-    # The whole chain is queued at once: three arrays, three jobs, and the training job with its components.
-    room = limit - 6
-    if profile.max_array_tasks and 3 * profile.max_array_tasks <= room:
+    # The whole chain is queued at once: the arrays of probe and base, curation and report, and of each training its
+    # components, its merge and its array.
+    components = 2 if profile.simulator is None else 3
+    arrays, others = 2 + seeds, 2 + seeds * (components + 1)
+    most = (limit - others) // arrays
+    if 0 < profile.max_array_tasks <= most:
         yield good("jobs a user", f"at most {limit} queued, {profile.max_array_tasks} tasks an array")
     else:
         yield bad(
             "jobs a user",
-            f"at most {limit} may be queued, and every array task counts; max_array_tasks={profile.max_array_tasks}",
-            f"set max_array_tasks to {max(1, room // 3)}"
-            + ("" if room >= 3 else ", and submit stage by stage (jobs/probe.py --array), not the chain"),
+            f"at most {limit} may be queued, and every array task counts; max_array_tasks={profile.max_array_tasks},"
+            f" and the chain has {arrays} arrays and {others} other jobs",
+            f"set max_array_tasks to {most}"
+            if most > 0
+            else "submit stage by stage (jobs/probe.py --array), not the chain",
         )
 
 
@@ -197,8 +206,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--wait", type=float, default=120.0, metavar="S", help="for free nodes; 0 probes none (default: 120)"
     )
+    parser.add_argument("--seeds", type=int, default=1, metavar="N", help="trainings of a campaign (default: 1)")
     args = parser.parse_args(argv)
-    wrong = print_findings(examine(load_profile(args.profile), args.run_dir.resolve(), seconds=args.wait))
+    if args.seeds < 1:
+        raise UserError(f"--seeds {args.seeds}", "a campaign has at least one training", "leave it out for one")
+    found = examine(load_profile(args.profile), args.run_dir.resolve(), seconds=args.wait, seeds=args.seeds)
+    wrong = print_findings(found)
     print(f"\n{wrong} to mend" if wrong else "\nthis profile fits the cluster")
     return 1 if wrong else 0
 
