@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from stateward.cluster.arrays import chunks, pack, submit_array
+from stateward.cluster.array_task import _write_call
+from stateward.cluster.arrays import _in_image, chunks, pack, submit_array
 from stateward.cluster.profile import ClusterProfile, load_profile
 from stateward.cluster.scheduler import largest_array
 from stateward.errors import UserError
@@ -158,3 +159,44 @@ def test_a_task_makes_its_own_call_and_keeps_it_over_its_restarts(tmp_path: Path
     assert pickle.loads(file.read_bytes())._timeout_countdown == 3
     assert (tmp_path / "1.ran").read_text() == "ran\nran\n"
     assert sorted(path.name for path in folder.iterdir()) == ["7_1_0_result.pkl", "7_1_submitted.pkl", "array.json"]
+
+
+def test_the_call_is_on_disk_before_its_name_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[tuple[str, str]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(fd: int) -> None:
+        done.append(("fsync", os.readlink(f"/proc/self/fd/{fd}")))
+        fsync(fd)
+
+    def noted_replace(old: Path, new: Path) -> None:
+        if Path(new).suffix == ".pkl":
+            done.append(("replace", str(new)))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    pickle_file = tmp_path / "7_1_submitted.pkl"
+    _write_call(pickle_file, {"function": "work:note", "tasks": [["a"], ["b"]], "minutes": 30, "timeouts": 4}, 1)
+    assert [(what, Path(file).name) for what, file in done] == [
+        ("fsync", f".7_1_submitted.pkl.{os.getpid()}"),
+        ("replace", "7_1_submitted.pkl"),
+        ("fsync", tmp_path.name),
+    ]
+    assert pickle.loads(pickle_file.read_bytes()).args == ("work:note", ["b"])
+
+
+def test_a_launcher_that_a_task_may_be_reading_is_not_written_over(tmp_path: Path, profile: ClusterProfile) -> None:
+    profile.container.image = "/images/a.sif"
+    command = _in_image(profile, tmp_path, [])
+    script = tmp_path / "in-image.sh"
+    assert command == f"bash {script}"
+    before = script.stat()
+    _in_image(profile, tmp_path, [])
+    assert (script.stat().st_ino, script.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    text = script.read_text()
+    with script.open() as reader:
+        first = reader.readline()
+        _in_image(profile, tmp_path, [Path("/data")])
+        assert first + reader.read() == text
+    assert "/data" in script.read_text()

@@ -38,6 +38,33 @@ async def test_rows_that_come_during_a_flush_share_the_next(tmp_path: Path, monk
     assert [row["n"] for row in read_journal(tmp_path / "j.jsonl")] == list(range(50))
 
 
+def test_a_journal_is_closed_once_what_is_being_written_is_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def fsync(fd: int) -> None:
+        begun.set()
+        assert go_on.wait(30)
+        os.fdatasync(fd)
+
+    journal = Journal(tmp_path / "j.jsonl")
+    monkeypatch.setattr(journal_module.os, "fsync", fsync)
+    writer = threading.Thread(target=journal.append, args=({"n": 1},))
+    writer.start()
+    assert begun.wait(30)
+    closer = threading.Thread(target=journal.close)
+    closer.start()
+    closer.join(0.2)
+    assert closer.is_alive(), "another file could have this one's number by now"
+    go_on.set()
+    closer.join(30)
+    writer.join(30)
+    assert [row["n"] for row in read_journal(tmp_path / "j.jsonl")] == [1]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        journal.append({"n": 2})
+
+
 async def test_a_row_that_is_no_json_fails_alone(tmp_path: Path) -> None:
     with Journal(tmp_path / "j.jsonl") as journal:
         commit = GroupCommit(journal)

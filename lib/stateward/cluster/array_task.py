@@ -20,6 +20,7 @@ from submitit.core.submission import process_job
 from submitit.core.utils import DelayedSubmission
 
 from stateward.cluster.shard_call import ShardCall
+from stateward.store.durable import move_into_place
 
 
 def main(folder: Path, array: Path) -> None:
@@ -40,10 +41,10 @@ def main(folder: Path, array: Path) -> None:
 def _write_call(pickle: Path, array: dict[str, Any], task: int) -> None:
     call = DelayedSubmission(ShardCall(), array["function"], array["tasks"][task])
     call.set_timeout(array["minutes"], array["timeouts"])
-    # A task that is killed here must not leave half a file to its next start.
+    # A task that is killed here, or loses its node, must not leave half a file to its next start.
     temporary = pickle.with_name(f".{pickle.name}.{os.getpid()}")
     call.dump(temporary)
-    os.replace(temporary, pickle)
+    move_into_place(temporary, pickle)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from stateward.cluster.profile import ClusterProfile, Role, role_directives
 from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, require_client, submit
 from stateward.cluster.shard_call import TYPESENSE
 from stateward.errors import UserError
+from stateward.store.durable import write_text
 from stateward.store.stage import write_json
 
 #: What Slurm says of an array over MaxArraySize.
@@ -86,10 +87,12 @@ def submit_array(
 
 
 def _in_image(profile: ClusterProfile, folder: Path, binds: Sequence[Path]) -> str:
-    folder.mkdir(parents=True, exist_ok=True)
     script = folder / "in-image.sh"
     binds = [folder, *binds, *service_binds(profile)]
-    script.write_text(launcher(profile.container, scratch=profile.scratch, binds=binds))
+    text = launcher(profile.container, scratch=profile.scratch, binds=binds)
+    # A task of an earlier submission may be reading it: the shell reads a script as it goes.
+    if not script.is_file() or script.read_text() != text:
+        write_text(script, text)
     return f"bash {shlex.quote(str(script))}"
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping
 from pathlib import Path
 
-from stateward.store.journal import fsync_directory
+from stateward.store.durable import fsync_directory
 
 
 def publish(folder: Path, files: Mapping[str, bytes]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Any, Self
 
 from stateward.errors import UserError
 from stateward.store import lock
+from stateward.store.durable import fsync_directory
 
 _LOG = logging.getLogger(__name__)
 _HEAD = len(b'{"crc":"00000000","row":')
@@ -68,6 +70,7 @@ class Journal:
         fresh = not self.path.exists()
         self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self.rows = self.torn = self.damaged = 0
+        self._in_use = threading.Lock()
         try:
             _lock(self._fd, self.path)
             self._cut_torn_tail()
@@ -88,21 +91,24 @@ class Journal:
         A write that fails half-way (disk full) is cut off again, so the next append starts on a clean line.
         """
         data = memoryview(b"".join(lines))
-        start = os.fstat(self._fd).st_size
-        try:
-            while data:
-                data = data[os.write(self._fd, data) :]
-            os.fsync(self._fd)
-        except OSError:
-            os.ftruncate(self._fd, start)
-            raise
-        self.rows += len(lines)
+        with self._in_use:
+            start = os.fstat(self._fd).st_size
+            try:
+                while data:
+                    data = data[os.write(self._fd, data) :]
+                os.fsync(self._fd)
+            except OSError:
+                os.ftruncate(self._fd, start)
+                raise
+            self.rows += len(lines)
 
     def close(self) -> None:
-        """Release the file and its lock; harmless if called twice."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        """Release the file and its lock, once what another thread appends just now is written; harmless if called
+        twice. The number of a closed file soon belongs to another one, into which the rest would go."""
+        with self._in_use:
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
 
     def __enter__(self) -> Self:
         return self
@@ -170,15 +176,6 @@ def read_journal(path: Path | str) -> JournalReader:
         FileNotFoundError: at the first row, if the journal is not there (it may have been sealed meanwhile).
     """
     return JournalReader(path)
-
-
-def fsync_directory(path: Path) -> None:
-    """Make a rename or a new name in `path` durable."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _lock(fd: int, path: Path) -> None:

@@ -30,7 +30,8 @@ import numpy.typing as npt
 import orjson
 from isal import isal_zlib
 
-from stateward.store.journal import Journal, fsync_directory, json_bytes, read_journal
+from stateward.store.durable import fsync_directory
+from stateward.store.journal import Journal, json_bytes, read_journal
 
 Column = npt.NDArray[Any]
 

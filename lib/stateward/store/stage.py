@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from stateward.errors import UserError
-from stateward.store.journal import fsync_directory
+from stateward.store.durable import write_text
 
 #: Distributions whose version can change a result; those that are installed are recorded.
 _PACKAGES = (
@@ -184,14 +184,7 @@ def git_state() -> dict[str, Any]:
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Replace `path` atomically and durably."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1, ensure_ascii=False)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    fsync_directory(path.parent)
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False))
 
 
 def _read_json(path: Path) -> dict[str, Any]:
