@@ -40,12 +40,16 @@ class Runner:
 
 async def run(runner: Runner, tasks: list[Task], **changes: object) -> tuple[object, list[EpisodeRecord]]:
     written: list[EpisodeRecord] = []
+
+    async def write(record: EpisodeRecord) -> None:
+        written.append(record)
+
     arguments: dict[str, object] = {
         "trials": 4,
         "settings": "s",
         "base_seed": 1,
         "earlier": {},
-        "write": written.append,
+        "write": write,
         "concurrency": 3,
         "max_attempts": 2,
     }
@@ -105,7 +109,7 @@ async def test_a_resumed_run_ends_as_an_uninterrupted_one(cut: int) -> None:
 
 
 async def test_a_bug_in_the_store_is_not_swallowed() -> None:
-    def full(record: EpisodeRecord) -> None:
+    async def full(record: EpisodeRecord) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(ExceptionGroup) as caught:

@@ -25,7 +25,7 @@ from stateward.config.load import config_from_dict
 from stateward.episode import Tally, tasks_fingerprint
 from stateward.errors import UserError
 from stateward.outcome import Outcome, fingerprint
-from stateward.store import Journal, Records, Stage, read_records, seal
+from stateward.store import GroupCommit, Journal, Records, Stage, read_records, seal
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
 
@@ -209,6 +209,7 @@ async def _run_shard(config: Config, stage: Stage, sampled: Sampled, spec: dict[
             _sealed_journal(stage, spec["shard"]) as journal,
             EpisodeBar(f"{stage.name}", total=len(tasks) * spec["trials"]) as bar,
         ):
+            commit = GroupCommit(journal)
             return await run_trials(
                 environment.runner(policy),
                 tasks,
@@ -216,7 +217,7 @@ async def _run_shard(config: Config, stage: Stage, sampled: Sampled, spec: dict[
                 settings=spec["settings"],
                 base_seed=config.sampling.seed,
                 earlier=earlier,
-                write=lambda record: journal.append(record.to_json()),
+                write=lambda record: commit.append(record.to_json()),
                 concurrency=config.episode.concurrency,
                 max_attempts=spec["max_attempts"],
                 stop=rule,

@@ -9,7 +9,7 @@ and a prefix.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from stateward.episode.loop import EpisodeRunner
@@ -46,7 +46,7 @@ async def run_trials(
     settings: str,
     base_seed: int,
     earlier: Mapping[str, tuple[Outcome, int]],
-    write: Callable[[EpisodeRecord], None],
+    write: Callable[[EpisodeRecord], Awaitable[None]],
     concurrency: int,
     max_attempts: int,
     stop: StopRule | None = None,
@@ -58,7 +58,8 @@ async def run_trials(
     Args:
         settings: settings fingerprint of the trials.
         earlier: trial key → (outcome, attempt) of records from before; valid ones are not run again.
-        write: stores a record durably before the next trial of its task starts.
+        write: stores a record durably. Its trial counts as run once this has returned: only then does the slot take
+            another, and the stop rule see the outcome.
         max_attempts: runs of one trial, earlier ones included, before a void is left standing. A trial that was left
             void by an earlier call gets one attempt more each call.
         on_skip: told the number of trials that will not run, for the progress bar.
@@ -76,7 +77,7 @@ async def run_trials(
         while True:
             attempt += 1
             record = await runner.run(task, trial, trial.seed(base_seed), attempt=attempt)
-            write(record)
+            await write(record)
             tally.ran += 1
             if record.outcome is not Outcome.VOID or attempt >= last:
                 break
