@@ -189,8 +189,29 @@ def test_nobody_serves_it_here(tmp_path: Path) -> None:
         read_address({SIMULATOR: str(tmp_path / "simulator.json")})
 
 
+Served = Callable[..., contextlib.AbstractContextManager[VllmServer]]
+
+
+@pytest.fixture
+def run_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Served], int]]:
+    """Run the node in this process with something else in the place of its server."""
+    for name in ("adopt_orphans", "stop_descendants"):
+        monkeypatch.setattr(simulator_node, name, lambda: None)
+    step = StepRank(rank=0, size=1, node="gpu9", job="12", restart=0)
+    file = tmp_path / "start" / "simulator.json"
+    node = SimulatorNode(step=step, rank=4, address_file=file, interface="", scratch="/tmp")
+
+    def run(served: Served) -> int:
+        monkeypatch.setattr(SimulatorNode, "_serve", served)
+        return node.run(SimulatorConfig())
+
+    before = signal.getsignal(signal.SIGTERM)
+    yield run
+    signal.signal(signal.SIGTERM, before)
+
+
 def test_the_end_of_the_job_does_not_hide_that_the_server_was_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run_with: Callable[[Served], int]
 ) -> None:
     cleaned = []
     process = subprocess.Popen(["true"])
@@ -203,19 +224,47 @@ def test_the_end_of_the_job_does_not_hide_that_the_server_was_lost(
             os.kill(os.getpid(), signal.SIGTERM)
             cleaned.append(process.wait())
 
-    monkeypatch.setattr(SimulatorNode, "_serve", lost)
-    for name in ("adopt_orphans", "stop_descendants"):
-        monkeypatch.setattr(simulator_node, name, lambda: None)
-    step = StepRank(rank=0, size=1, node="gpu9", job="12", restart=0)
-    file = tmp_path / "start" / "simulator.json"
-    node = SimulatorNode(step=step, rank=4, address_file=file, interface="", scratch="/tmp")
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        assert node.run(SimulatorConfig()) == 1
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    assert run_with(lost) == 1
     assert cleaned == [0]
     assert "vLLM ended" in gave_up(tmp_path)
+
+
+def test_the_end_of_the_job_does_not_hide_why_the_server_did_not_start(
+    tmp_path: Path, run_with: Callable[[Served], int]
+) -> None:
+    cleaned = []
+
+    @contextlib.contextmanager
+    def failed(*_: object) -> Iterator[VllmServer]:
+        try:
+            if not cleaned:
+                raise SystemFault("sampler", "vLLM exited with status 3")
+            yield VllmServer(base_url="", api_key="", pid=0, log=Path(os.devnull), startup_seconds=0.0)
+        finally:
+            try:
+                raise ProcessLookupError  # as of a group that is gone already
+            except ProcessLookupError:
+                os.kill(os.getpid(), signal.SIGTERM)
+            cleaned.append("all of it")
+
+    assert run_with(failed) == 1
+    assert cleaned == ["all of it"]
+    assert "exited with status 3" in gave_up(tmp_path)
+
+
+def test_the_end_of_the_job_while_the_model_loads_is_no_failure(
+    tmp_path: Path, run_with: Callable[[Served], int]
+) -> None:
+    @contextlib.contextmanager
+    def loading(*_: object) -> Iterator[VllmServer]:
+        try:
+            raise ConnectionError  # it does not answer yet
+        except ConnectionError:
+            os.kill(os.getpid(), signal.SIGTERM)
+        yield VllmServer(base_url="", api_key="", pid=0, log=Path(os.devnull), startup_seconds=0.0)
+
+    assert run_with(loading) == 0
+    assert not (tmp_path / "start" / "failed-4.json").exists()
 
 
 #: A step of the simulator that begins only after the job was told to end; the other step fails at once.

@@ -15,6 +15,7 @@ import os
 import re
 import select
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -115,6 +116,12 @@ def _wait_for_end(server: VllmServer) -> None:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
+    # What failed is being cleaned up: that must not be cut short, and is what happened.
+    error = sys.exception()
+    while error is not None:
+        if isinstance(error, SystemFault | UserError):
+            return
+        error = error.__context__
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it comes more than once, and must not end the cleaning up
     raise _Terminated
 
