@@ -11,6 +11,7 @@ import pytest
 
 from stateward.cluster.batch import training_job
 from stateward.cluster.one_machine import OneMachineSlurm
+from stateward.cluster.processes import carrying
 from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import queue, submit
 
@@ -29,12 +30,10 @@ until [ -e "$NOTES.end" ]; do sleep 0.2 & wait $!; done
 def kill_node(cluster: OneMachineSlurm, node: str) -> None:
     """All of a node at once, as when its power goes: Slurm's daemons and what jobs run there."""
     doomed = []
-    for process in psutil.process_iter():
+    for process, _ in carrying({"SLURM_CONF": cluster.env["SLURM_CONF"], "SLURMD_NODENAME": node}):
         try:
-            env = process.environ()
-            if env.get("SLURM_CONF") == cluster.env["SLURM_CONF"] and env.get("SLURMD_NODENAME") == node:
-                doomed += [p for p in process.parents() if p.name().startswith("slurmstepd")] + [process]
-        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            doomed += [p for p in process.parents() if p.name().startswith("slurmstepd")] + [process]
+        except psutil.NoSuchProcess:
             continue
     cluster.stop_daemon(f"slurmd-{node}", signal.SIGKILL)
     for process in doomed:
