@@ -86,3 +86,8 @@ def test_an_array_task_holds_what_its_replica_is_served_on(profile: ClusterProfi
         sample_role(configured(), 8, profile)
     profile.sample.gpus = 0
     assert sample_role(configured(), 8, profile) is profile.sample, "a cluster without GPUs serves on CPUs"
+    profile.sample.gpus = 2
+    assert sample_role(configured("train.device=cpu"), 2, profile).gpus == 2, (
+        "GPUs that a cluster only pretends to have"
+    )
+    assert sample_role(configured("train.device=cpu"), 0, profile).gpus == 0

@@ -19,12 +19,21 @@ def sample_role(config: Config, devices: int, profile: ClusterProfile) -> Role:
     simulator's. The role's own number is what a node has.
 
     Raises:
-        UserError: a node has too few.
+        UserError: a node has too few, or the campaign computes on CPUs and the GPUs would stand idle.
     """
     require_sample_room(config, devices, profile)
     role = profile.sample
-    if not role.gpus or config.train.device == "cpu":  # served on CPUs
+    if not role.gpus:  # served on CPUs
         return role
+    if config.train.device == "cpu":
+        if role.gpus > devices > 0:
+            raise UserError(
+                f"the profile {profile.name!r} holds {role.gpus} GPUs for each array task of a campaign on CPUs",
+                "train.device=cpu: nothing of it would use them",
+                "in a profile of your own give the role `sample` gpus: 0 and a partition of CPU nodes; `make slurm-up`"
+                " starts the cluster of --cluster practice",
+            )
+        return replace(role, gpus=min(role.gpus, devices))
     if role.gpus < devices:
         raise UserError(
             f"the profile's role `sample` has {role.gpus} GPUs, and a replica is served on {devices}",
