@@ -6,7 +6,6 @@ interrupted and called again at any time: finished stages are skipped and a part
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from stateward.campaign.cli import cluster_options, cluster_profile, configured, entry, stage_parser
@@ -28,13 +27,12 @@ def main(argv: Sequence[str] | None) -> int:
         return submit_campaign(
             config, args.config, args.overrides, profile, args.shards, seeds=args.seeds, dry_run=args.dry_run
         )
-    from stateward.campaign.pipeline import run_steps, steps
+    from stateward.campaign.pipeline import plan_lines, run_steps, steps
 
     plan = steps(args.config, config, args.overrides, args.seeds)
     print(f"campaign {config.name!r}: {len(plan)} stages, run directory {config.run_dir}")
     if args.dry_run:
-        for step in plan:
-            print(f"{step.title}\n  {shlex.join(step.command)}")
+        print("\n".join(plan_lines(plan)))
         return 0
     return run_steps(plan)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stateward.campaign.pipeline import Step, run_steps, steps
+from stateward.campaign.pipeline import Step, plan_lines, run_steps, steps
 from stateward.config.load import load_config
 
 PRACTICE = str(Path(__file__).parents[2] / "configs" / "practice.yaml")
@@ -37,6 +37,16 @@ def test_each_seed_is_trained_merged_and_evaluated() -> None:
     assert list(evaluated) == ["base", "tuned-seed1", "tuned-seed2"]
     assert "--model" not in evaluated["base"]
     assert evaluated["tuned-seed2"][-2:] == ["--model", "runs/x/seeds/2/merged"]
+
+
+def test_many_evaluations_are_told_by_the_first_and_the_last() -> None:
+    config = load_config(PRACTICE, ["run_dir=runs/x"])
+    lines = list(plan_lines(steps(PRACTICE, config, [], seeds=1000)))
+    told = [line for line in lines if "seed" in line and not line.startswith(("  ", "train:"))]
+    assert [line.split(":")[0] for line in told] == [
+        *("evaluate tuned-seed1", "... and of seeds 2 to 999 likewise", "evaluate tuned-seed1000")
+    ]
+    assert len(list(plan_lines(steps(PRACTICE, config, [], seeds=3)))) == 2 * (6 + 3)
 
 
 def test_the_first_stage_that_fails_ends_the_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,12 +69,28 @@ def test_a_machine_without_slurm(command: list[str], tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_slurm_clients_that_find_no_cluster(tmp_path: Path) -> None:
-    client = tmp_path / "sbatch"
-    client.write_text("#!/bin/sh\necho 'fatal: Could not establish a configuration source' >&2\nexit 1\n")
-    client.chmod(0o755)
-    command = ["jobs/merge.py", *PRACTICE, "--after", "71", "--cluster", "practice"]
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["jobs/pipeline.py", *PRACTICE],
+        ["jobs/probe.py", *PRACTICE, "--array"],
+        ["jobs/merge.py", *PRACTICE, "--after", "71"],
+    ],
+)
+def test_slurm_clients_that_find_no_cluster(command: list[str], tmp_path: Path) -> None:
+    for name in ("sbatch", "squeue"):
+        client = tmp_path / name
+        client.write_text("#!/bin/sh\necho 'fatal: Could not establish a configuration source' >&2\nexit 1\n")
+        client.chmod(0o755)
+    command = [*command, "--cluster", "practice"]
     assert "SLURM_CONF" in refused(command, tmp_path / "run", path=f"{tmp_path}:{os.environ['PATH']}")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("command", [["pipeline.py"], ["probe.py", "--array"]])
+def test_a_campaign_on_cpus_holds_no_gpus_of_a_cluster(command: list[str], tmp_path: Path) -> None:
+    given = [f"jobs/{command[0]}", *PRACTICE, *command[1:], "--cluster", "h100", "--dry-run"]
+    assert "the profile 'h100' holds 8 GPUs for each array task" in refused(given, tmp_path / "run")
 
 
 @pytest.mark.parametrize("run_dir", ["file", "file/below"])

@@ -103,6 +103,7 @@ class Chain:
                 kind="het",
                 role=p.train,
                 beside=p.simulator,
+                training=run.number,
                 done=(run.run_dir / "train" / "DONE").is_file(),
                 needs=("curate",),
                 run_dir=run.run_dir,
@@ -113,20 +114,25 @@ class Chain:
                 kind="job",
                 role=p.small,
                 done=merged,
+                training=run.number,
                 needs=(f"train{of_seed}",),
                 commands=[self._job("merge", of=run), self._job("evaluate", *self._evaluated(run), *write)],
             ),
-            self._array(run.label, files, [] if stage.is_done() else left, needs=(f"merge{of_seed}",)),
+            replace(
+                self._array(run.label, files, [] if stage.is_done() else left),
+                training=run.number,
+                needs=(f"merge{of_seed}",),
+            ),
         ]
 
     def _planned(self, name: str, plan: SamplingPlan, shards: Sequence[Shard]) -> Link:
         done = plan.stage.is_done(plan.inputs())
         return self._array(name, [path for path, _ in shards], [] if done else owing(shards, owed_by(plan)))
 
-    def _array(self, name: str, files: list[Path], left: list[Path], needs: tuple[str, ...] = ()) -> Link:
+    def _array(self, name: str, files: list[Path], left: list[Path]) -> Link:
         """The array over `left`, those of the shards' `files` that have a trial to run. A stage with none is whole,
         though its marker, which the next job writes, may be missing."""
-        return Link(name=name, kind="array", role=self.profile.sample, done=not left, needs=needs, shards=left or files)
+        return Link(name=name, kind="array", role=self.profile.sample, done=not left, shards=left or files)
 
     def _evaluated(self, run: SeedRun) -> list[str]:
         """Which evaluation, as jobs/evaluate.py takes it: RUN_DIR/merged is what it evaluates by itself."""

@@ -19,6 +19,7 @@ class Link:
         beside: of a heterogeneous job, the role of its third component, if it has one.
         shards: of an array. commands: of a job, run one after the other.
         run_dir, arguments: of the training of a heterogeneous job: where it writes, and the arguments of its command.
+        training: which of several trainings it belongs to, from 1; 0: to none of them.
         jobs: Slurm's ids of what was submitted.
     """
 
@@ -33,6 +34,7 @@ class Link:
     run_dir: Path = Path()
     arguments: list[str] = field(default_factory=list)
     beside: Role | None = None
+    training: int = 0
     jobs: list[str] = field(default_factory=list)
 
     def shape(self, tasks_at_most: int) -> str:

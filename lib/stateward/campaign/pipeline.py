@@ -6,7 +6,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,10 +18,11 @@ JOBS = Path(__file__).parents[3] / "jobs"
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One stage: its title, and the command that runs or continues it."""
+    """One stage: its title, and the command that runs or continues it; `training` is the number of one of several."""
 
     title: str
     command: list[str]
+    training: int = 0
 
 
 def steps(config_file: str, config: Config, overrides: Sequence[str], seeds: int = 1) -> list[Step]:
@@ -50,6 +51,7 @@ def steps(config_file: str, config: Config, overrides: Sequence[str], seeds: int
             Step(
                 title=f"evaluate {run.label}: {config.evaluate.trials} trials a held-out task",
                 command=job("evaluate", "--label", run.label, *_model(run.run_dir / "merged", seeds)),
+                training=run.number,
             )
             for run in seed_runs(config, seeds)
         ),
@@ -59,6 +61,17 @@ def steps(config_file: str, config: Config, overrides: Sequence[str], seeds: int
 
 def _model(merged: Path, seeds: int) -> list[str]:
     return ["--model", str(merged)] if seeds > 1 else []
+
+
+def plan_lines(plan: Sequence[Step]) -> Iterator[str]:
+    """What a dry run prints of each stage. Of many trainings the evaluations of the first and of the last stand for
+    all."""
+    last = max(step.training for step in plan)
+    for step in plan:
+        if step.training in (0, 1, last) or last <= 3:
+            yield from (step.title, f"  {shlex.join(step.command)}")
+        elif step.training == 2:
+            yield f"... and of seeds 2 to {last - 1} likewise"
 
 
 def run_steps(plan: Sequence[Step]) -> int:

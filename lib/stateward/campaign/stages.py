@@ -86,11 +86,11 @@ def counts_line(counts: dict[str, Any]) -> str:
 
 def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
     from stateward.cluster.arrays import submit_array
-    from stateward.cluster.scheduler import require_client
+    from stateward.cluster.scheduler import require_cluster
 
     profile = cluster_profile(args)
     role = sample_role(plan.config, plan.sampled.devices, profile)
-    require_client("sbatch")  # before a plan is written
+    require_cluster()  # before a plan is written
     paths = owing(write_shards(plan, args.shards), missing_trials(plan)[1])
     if not paths:
         return finish(plan)

@@ -43,6 +43,16 @@ def require_client(name: str, env: Mapping[str, str] | None = None) -> None:
         raise UserError(f"{name} is not on PATH", "there is no Slurm here", "call this on a login node")
 
 
+def require_cluster() -> None:
+    """To be called before anything is written for a submission.
+
+    Raises:
+        UserError: there is no Slurm here, its programs find no cluster, or the controller does not answer.
+    """
+    require_client("sbatch")
+    run_client("squeue", "--noheader", "--me", "--format=%i")  # waits for a controller as sbatch does
+
+
 def run_client(*command: str, env: Mapping[str, str] | None = None) -> str:
     """Output of a Slurm client.
 

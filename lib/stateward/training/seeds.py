@@ -13,11 +13,17 @@ from stateward.errors import UserError
 
 @dataclass(frozen=True, kw_only=True)
 class SeedRun:
-    """One of them. `label` is what its evaluation is called, so that the report takes all as one method."""
+    """One of them.
+
+    Attributes:
+        label: what its evaluation is called, so that the report takes all as one method.
+        number: from 1; 0 for the only one.
+    """
 
     label: str
     config: Config
     run_dir: Path
+    number: int = 0
 
 
 def require_seeds(number: int) -> None:
@@ -41,4 +47,4 @@ def seed_runs(config: Config, number: int) -> Iterator[SeedRun]:
     for i in range(1, number + 1):
         own = copy.deepcopy(config)
         own.train.seed += i
-        yield SeedRun(label=f"tuned-seed{i}", config=own, run_dir=Path(config.run_dir) / "seeds" / str(i))
+        yield SeedRun(label=f"tuned-seed{i}", config=own, run_dir=Path(config.run_dir) / "seeds" / str(i), number=i)
