@@ -30,8 +30,8 @@ def task(number: int) -> Task:
     return Task(uid=f"f.py:test_{number}", domain="d", system="s", query="q", check=check)
 
 
-def write_safetensors(path: Path, shapes: dict[str, list[int]]) -> None:
-    header = {name: {"dtype": "BF16", "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes.items()}
+def write_safetensors(path: Path, shapes: dict[str, list[int]], dtype: str = "BF16") -> None:
+    header = {name: {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes.items()}
     text = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text)
 
@@ -51,6 +51,13 @@ def checkpoint(folder: Path) -> Path:
 
 def test_a_whole_checkpoint_passes(tmp_path: Path) -> None:
     checks.check_model_files(checkpoint(tmp_path / "m"))
+
+
+def test_a_quantised_checkpoint_is_refused_before_it_is_trained(tmp_path: Path) -> None:
+    model = checkpoint(tmp_path / "m")
+    write_safetensors(model / "model.safetensors", {"model.layers.0.q_proj.weight": [8, 8]}, "F8_E4M3")
+    with pytest.raises(UserError, match=r"is quantised: model\.layers\.0\.q_proj\.weight is F8_E4M3"):
+        checks.check_model_files(model)
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"])

@@ -17,6 +17,7 @@ from stateward.training import verify
 from stateward.training.layout import Layout
 from stateward.training.memory import Budget, budgets, check_budgets, model_size
 from stateward.training.paths import KEEP
+from stateward.training.tensors import precisions
 from stateward.training.verl_hooks import KNOWN_VERL
 
 _CHECKPOINT_FILES = ("config.json", "tokenizer.json", "tokenizer_config.json")
@@ -41,10 +42,11 @@ def check_versions() -> None:
 
 
 def check_model_files(model: Path) -> None:
-    """Everything that Verl, vLLM and the renderer read is there, every shard of the index included.
+    """Everything that Verl, vLLM and the renderer read is there, every shard of the index included, and nothing in it
+    is quantised.
 
     Raises:
-        UserError: something is missing.
+        UserError: something is missing, or could not be merged after training.
     """
     missing = [name for name in _CHECKPOINT_FILES if not (model / name).is_file()]
     index = model / "model.safetensors.index.json"
@@ -62,6 +64,7 @@ def check_model_files(model: Path) -> None:
             "neither chat_template.jinja nor one in tokenizer_config.json",
             "take an instruction-tuned checkpoint, or save the template beside it",
         )
+    precisions(model)
 
 
 def check_heads(model: Path, layout: Layout) -> None:

@@ -16,11 +16,14 @@ from stateward.config import Config, config_to_dict
 from stateward.errors import SystemFault, UserError
 from stateward.store import Stage
 from stateward.training import tensors, verify
+from stateward.training.adapter import add_adapter, is_adapter, read_adapter
 from stateward.training.paths import TrainPaths
 from stateward.training.plan import worker_environment
+from stateward.training.shards import Shards
 
 #: What makes a checkpoint more than weights: taken from the base as it is, since training changes none of it.
 _CARRIED = (
+    "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
@@ -42,7 +45,7 @@ def merge(config: Config, run_dir: Path | str, *, model: Path) -> Path:
     Does nothing if it is done for the same checkpoint and base.
 
     Raises:
-        UserError: training has not reached its last step.
+        UserError: training has not reached its last step, or an adapter does not belong to `model`.
         SystemFault: the merged checkpoint is not what it should be; nothing is marked.
     """
     paths = TrainPaths.of(run_dir)
@@ -61,15 +64,15 @@ def merge(config: Config, run_dir: Path | str, *, model: Path) -> Path:
     stage.begin(config_to_dict(config), inputs)
     work = stage.path / "work"
     shutil.rmtree(work, ignore_errors=True)
-    _run_verl_merger(config, paths, checkpoint, work)
-    adapter = work / "lora_adapter"
-    if adapter.is_dir():
-        apply_adapter(work, adapter)
-        shutil.rmtree(adapter)
+    actor, shards = checkpoint / "actor", Shards(checkpoint / "actor", _world_size(checkpoint))
+    if is_adapter(shards):
+        add_adapter(read_adapter(actor, shards), model, work)
+    else:
+        _run_verl_merger(config, paths, actor, work, model)
+        tensors.carry_over(model, work)
     for name in _CARRIED:
         if (model / name).is_file():
             shutil.copyfile(model / name, work / name)
-    carried = tensors.carry_over(model, work)
     comparison = tensors.compare(model, work, _reach(config))
     sample = generate_one(work)
     for old in stage.path.glob("*.safetensors*"):
@@ -77,7 +80,7 @@ def merge(config: Config, run_dir: Path | str, *, model: Path) -> Path:
     for path in work.iterdir():
         os.replace(path, stage.path / path.name)
     work.rmdir()
-    stage.done(step=verify.step_of(checkpoint), tensors=asdict(comparison), carried_over=carried, generated=sample)
+    stage.done(step=verify.step_of(checkpoint), tensors=asdict(comparison), generated=sample)
     return stage.path
 
 
@@ -111,29 +114,16 @@ def _sizes(checkpoint: Path) -> dict[str, int]:
     return sizes
 
 
-def _run_verl_merger(config: Config, paths: TrainPaths, checkpoint: Path, target: Path) -> None:
+def _run_verl_merger(config: Config, paths: TrainPaths, actor: Path, target: Path, base: Path) -> None:
     paths.logs.mkdir(parents=True, exist_ok=True)
     log = paths.logs / "merge.log"
-    command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
-    command += ["--local_dir", str(checkpoint / "actor"), "--target_dir", str(target)]
+    command = [sys.executable, "-m", "stateward.training.verl_merger"]
+    command += ["--base", str(base), "--actor", str(actor), "--target", str(target)]
     env = {**os.environ, **worker_environment(config, paths), **metadata_environment(paths.plan)}
     with open(log, "wb") as out:
         merger = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, env=env)
     if merger.returncode:
         raise SystemFault("bug", f"Verl's merger ended with {merger.returncode}; its last lines:\n{_tail(log)}")
-
-
-def apply_adapter(work: Path, adapter: Path) -> None:
-    """Add the low-rank adapter that Verl's merger leaves beside the base weights into them: W + (alpha/r) B A."""
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-
-    base = AutoModelForCausalLM.from_pretrained(str(work), dtype=torch.bfloat16, local_files_only=True)
-    whole: Any = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload(safe_merge=True)
-    for old in work.glob("*.safetensors*"):
-        old.unlink()
-    whole.save_pretrained(str(work))
 
 
 def generate_one(model: Path) -> list[int]:
@@ -143,10 +133,10 @@ def generate_one(model: Path) -> list[int]:
         SystemFault: it does not load, weights are missing or left over, or nothing comes out.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(str(model), local_files_only=True)
-    loaded, report = AutoModelForCausalLM.from_pretrained(
+    loaded, report = _model_class(model).from_pretrained(
         str(model), dtype=torch.bfloat16, local_files_only=True, output_loading_info=True
     )
     odd = [*report["missing_keys"], *report["mismatched_keys"]]
@@ -160,6 +150,16 @@ def generate_one(model: Path) -> list[int]:
     if len(ids) != prompt["input_ids"].shape[1] + 1:
         raise SystemFault("bug", f"{model} generated {len(ids) - prompt['input_ids'].shape[1]} tokens instead of one")
     return [int(i) for i in ids]
+
+
+def _model_class(model: Path) -> Any:
+    """Of a checkpoint that can see, the class that does, as Verl trains it: as a causal model, transformers would take
+    its language model alone and leave the rest unread."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
+
+    config = AutoConfig.from_pretrained(str(model), local_files_only=True)
+    sees = type(config) in AutoModelForImageTextToText._model_mapping
+    return AutoModelForImageTextToText if sees else AutoModelForCausalLM
 
 
 def _tail(path: Path, lines: int = 20) -> str:

@@ -16,7 +16,9 @@ from stateward.errors import SystemFault, UserError
 #: Tensors that transformers leaves out when it loads a causal model, so that training never saw them: the heads for
 #: multi-token prediction. They are carried over from the base unchanged.
 UNTRAINED = ("mtp.",)
-_INDEX = "model.safetensors.index.json"
+#: What training can start from and a merge can give back, by the names of safetensors and of torch.
+PRECISIONS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
+INDEX = "model.safetensors.index.json"
 _CARRIED = "model-carried-over.safetensors"
 
 
@@ -71,6 +73,42 @@ def weight_files(model: Path) -> dict[str, Path]:
     return found
 
 
+@dataclass(frozen=True)
+class Header:
+    """Of a safetensors file. `entries`: tensor name → dtype, shape and data_offsets, these counted from byte `data`."""
+
+    entries: dict[str, Any]
+    data: int
+
+
+def read_header(path: Path) -> Header:
+    """8 bytes of length, then JSON, then the tensors' bytes (safetensors, "Format")."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        entries: dict[str, Any] = json.loads(file.read(length))
+    entries.pop("__metadata__", None)
+    return Header(entries, 8 + length)
+
+
+def precisions(model: Path) -> dict[str, str]:
+    """Tensor name → its dtype as safetensors calls it, from the headers alone; without `UNTRAINED` ones.
+
+    Raises:
+        UserError: a tensor has none of `PRECISIONS`, so that it could be trained but not be given back.
+    """
+    headers = (read_header(path) for path in sorted(model.glob("*.safetensors")))
+    found = {name: str(e["dtype"]) for header in headers for name, e in header.entries.items()}
+    found = {name: precision for name, precision in found.items() if not name.startswith(UNTRAINED)}
+    wrong = [f"{name} is {precision}" for name, precision in sorted(found.items()) if precision not in PRECISIONS]
+    if wrong:
+        raise UserError(
+            f"{model} is quantised: {some(wrong)}",
+            f"a trained weight cannot be written back as anything but {', '.join(PRECISIONS)}",
+            "take the checkpoint in bf16",
+        )
+    return found
+
+
 def carry_over(base: Path, merged: Path) -> list[str]:
     """Copy the base's `UNTRAINED` tensors that `merged` lacks into it, as one more file. Returns their names."""
     from safetensors.torch import save_file
@@ -83,7 +121,7 @@ def carry_over(base: Path, merged: Path) -> list[str]:
     save_file(tensors, merged / _CARRIED, metadata={"format": "pt"})
     weight_map = {name: path.name for name, path in ours.items()} | dict.fromkeys(names, _CARRIED)
     total = sum(path.stat().st_size for path in set(ours.values())) + (merged / _CARRIED).stat().st_size
-    (merged / _INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=1))
+    (merged / INDEX).write_text(json.dumps({"metadata": {"total_size": total}, "weight_map": weight_map}, indent=1))
     return names
 
 
@@ -104,7 +142,7 @@ def compare(base: Path, merged: Path, reach: Reach | None = None) -> Comparison:
     wrong = [f"{name} is missing" for name in sorted(theirs.keys() - ours.keys())]
     wrong += [f"{name} is new" for name in sorted(ours.keys() - theirs.keys())]
     if wrong:
-        raise SystemFault("bug", f"merged tensors differ from the base's: {_some(wrong)}")
+        raise SystemFault("bug", f"merged tensors differ from the base's: {some(wrong)}")
     names = sorted(ours)
     unchanged: list[str] = []
     carried: list[str] = []
@@ -133,7 +171,7 @@ def compare(base: Path, merged: Path, reach: Reach | None = None) -> Comparison:
         if difference > largest:
             largest, largest_in = difference, name
     if wrong:
-        raise SystemFault("bug", f"merged tensors do not fit the base: {_some(wrong)}")
+        raise SystemFault("bug", f"merged tensors do not fit the base: {some(wrong)}")
     if not changed:
         raise SystemFault("bug", f"none of the {len(names)} merged tensors differs from the base: nothing was trained")
     return Comparison(
@@ -155,6 +193,7 @@ def _tensors(files: dict[str, Path], names: list[str]) -> Iterator[tuple[str, An
             yield name, archive.get_tensor(name)
 
 
-def _some(texts: list[str], number: int = 5) -> str:
+def some(texts: list[str], number: int = 5) -> str:
+    """The first `number` of `texts`, and how many more there are."""
     more = f" and {len(texts) - number} more" if len(texts) > number else ""
     return "; ".join(texts[:number]) + more
