@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +21,7 @@ import psutil
 import pytest
 
 from stateward.config import Config
-from stateward.config.schema import PolicyConfig, SamplingConfig, TasksConfig, TrainConfig
+from stateward.config.schema import EpisodeConfig, PolicyConfig, SamplingConfig, TasksConfig, TrainConfig
 from stateward.tasks.task import Check, Task
 from stateward.training import checks, launch, run, stacks, verify
 from stateward.training.figures import read_lines
@@ -65,6 +68,7 @@ class SmallRuns:
             tasks=TasksConfig(dataset="-", train="-", benchmark="-"),
             policy=PolicyConfig(model=str(self.model), max_model_len=256, max_prompt_tokens=64),
             sampling=SamplingConfig(top_k=-1, top_p=1.0, max_tokens_per_turn=32),
+            episode=EpisodeConfig(max_seconds=60.0),
             train=TrainConfig(**(_SMALL | train)),
         )
 
@@ -174,3 +178,20 @@ class Trained:
 @pytest.fixture
 def trained() -> Callable[[Path], Trained]:
     return Trained.of
+
+
+@pytest.fixture
+def in_a_worker() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs code in a process with the environment of a run on processor cores."""
+
+    def run_code(code: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
+        env = {
+            **os.environ,
+            "VERL_PLATFORM": "cpu",
+            "VERL_ENGINE_DEVICE": "cuda",
+            "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
+            **more,
+        }
+        return subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True)
+
+    return run_code

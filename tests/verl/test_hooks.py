@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
-import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -230,7 +227,9 @@ def test_a_new_adapter_is_drawn_from_the_seed(corrected: bool, engine: Any) -> N
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-def test_an_adapters_tensors_find_their_layers_in_the_installed_vllm(corrected: bool, tmp_path: Path) -> None:
+def test_an_adapters_tensors_find_their_layers_in_the_installed_vllm(
+    corrected: bool, tmp_path: Path, in_a_worker: Any
+) -> None:
     """What Verl puts in the place of vLLM's loader of adapters, with a stand-in for the engine around it."""
     code = (
         "import sys\n"
@@ -262,7 +261,7 @@ def test_an_adapters_tensors_find_their_layers_in_the_installed_vllm(corrected: 
 
 
 @pytest.mark.parametrize("corrected", [False, True])
-def test_one_gloo_group_on_processor_cores(corrected: bool, tmp_path: Path) -> None:
+def test_one_gloo_group_on_processor_cores(corrected: bool, tmp_path: Path, in_a_worker: Any) -> None:
     """Verl's own backend string names the CPU twice on the practice platform, which torch refuses."""
     code = (
         "import sys\n"
@@ -308,19 +307,7 @@ def test_positions_are_one_dimensional_and_nothing_is_processed_again_whatever_t
     assert plain._compute_position_ids(ids, mask, {}).dim() == 3, "Verl has changed: the correction is not needed"
 
 
-def in_a_worker(code: str, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """`code` in a process with the environment of a run on processor cores."""
-    env = {
-        **os.environ,
-        "VERL_PLATFORM": "cpu",
-        "VERL_ENGINE_DEVICE": "cuda",
-        "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
-        **more,
-    }
-    return subprocess.run([sys.executable, "-c", code, *arguments], env=env, capture_output=True, text=True)
-
-
-def test_hooks_are_in_place_in_a_fresh_process(tmp_path: Path) -> None:
+def test_hooks_are_in_place_in_a_fresh_process(tmp_path: Path, in_a_worker: Any) -> None:
     code = (
         "import importlib, verl\n"
         "from stateward.training import verl_hooks as h\n"

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from stateward.training import corrections
+from stateward.training import corrections, weight_sockets
 
 KNOWN_VERL = "0.9.1"
 
@@ -153,6 +153,7 @@ class _Loader(importlib.abc.Loader):
 
 
 _FSDP = "verl.workers.engine.fsdp.transformer_impl"
+_VLLM = "verl.workers.rollout.vllm_rollout"
 HOOKS: tuple[Hook, ...] = (
     Hook(
         name="head_on_device",
@@ -195,6 +196,27 @@ HOOKS: tuple[Hook, ...] = (
         target="VLLMHijack.hijack",
         source="4104616b134ccf5c",
         build=corrections.adapter_names,
+    ),
+    Hook(
+        name="own_sender",
+        module=f"{_VLLM}.bucketed_weight_transfer",
+        target="BucketedWeightSender._init_socket",
+        source="acd9dd63022ee7d0",
+        build=weight_sockets.own_sender,
+    ),
+    Hook(
+        name="own_receiver",
+        module=f"{_VLLM}.bucketed_weight_transfer",
+        target="BucketedWeightReceiver._init_socket",
+        source="63f7edee883b1597",
+        build=weight_sockets.own_receiver,
+    ),
+    Hook(
+        name="remembered_call",
+        module=f"{_VLLM}.vllm_rollout",
+        target="ServerAdapter._execute_method",
+        source="f58c74367fbad112",
+        build=weight_sockets.remembered_call,
     ),
     Hook(
         name="one_gloo",
