@@ -31,8 +31,8 @@ TOKENS = {
 class Runner:
     """Gives outcomes in turn and notes the trials."""
 
-    def __init__(self, outcomes: list[Outcome], tokens: dict[str, list[Any]]) -> None:
-        self.outcomes, self.tokens = outcomes, tokens
+    def __init__(self, outcomes: list[Outcome], tokens: dict[str, list[Any]], fault: str = "init") -> None:
+        self.outcomes, self.tokens, self.fault = outcomes, tokens, fault
         self.seen: list[tuple[str, int, int]] = []
 
     async def run(self, task: Task, trial: Any, seed: int, *, attempt: int) -> EpisodeRecord:
@@ -43,7 +43,7 @@ class Runner:
             trial=trial,
             outcome=outcome,
             reward=math.nan if void else float(outcome is Outcome.PASS),
-            fault_kind="init" if void else "",
+            fault_kind=self.fault if void else "",
             fault_cause="it broke" if void else "",
             finish="fault" if void else "done",
             turns=2,
@@ -109,11 +109,13 @@ async def test_what_verl_gets_of_an_episode(tmp_path: Path) -> None:
 
 async def test_a_void_is_run_again_with_the_same_seed_and_growing_pauses(tmp_path: Path, pauses: list[float]) -> None:
     runner = Runner([Outcome.VOID, Outcome.VOID, Outcome.FAIL], TOKENS)
-    episode = await service(tmp_path, runner).run(ORDER, Engines())  # type: ignore[arg-type]
+    under_test = service(tmp_path, runner)
+    episode = await under_test.run(ORDER, Engines())  # type: ignore[arg-type]
     assert episode.reward == 0.0
     assert episode.report.voids == ("init", "init")
     assert [attempt for _, _, attempt in runner.seen] == [1, 2, 3]
     assert len({seed for _, seed, _ in runner.seen}) == 1
+    assert under_test.attempts == 3
     assert pauses == sorted(pauses)
     assert len(set(pauses)) == 2
     assert [row["attempt"] for row in read_journal(tmp_path / "j.jsonl")] == [1, 2, 3]
@@ -128,6 +130,15 @@ async def test_what_stays_void_is_a_typed_fault_that_crosses_processes(tmp_path:
     assert fault.report.outcome is Outcome.VOID
     assert fault.report.voids == ("init",) * 3
     assert math.isnan(fault.report.reward)
+
+
+async def test_one_that_passed_its_limit_is_not_run_again_for_as_long(tmp_path: Path, pauses: list[float]) -> None:
+    runner = Runner([Outcome.VOID, Outcome.FAIL], TOKENS, fault="deadline")
+    under_test = service(tmp_path, runner)
+    with pytest.raises(VoidEpisode) as caught:
+        await under_test.run(ORDER, Engines())  # type: ignore[arg-type]
+    assert (caught.value.kind, caught.value.report.voids) == ("deadline", ("deadline",))
+    assert (len(runner.seen), pauses, under_test.attempts) == (1, [], 1)
 
 
 async def test_an_episode_without_a_sampled_token_is_void(tmp_path: Path) -> None:

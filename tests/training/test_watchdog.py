@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from stateward.errors import SystemFault
+from stateward.config import Config
+from stateward.config.schema import EpisodeConfig, TrainConfig
+from stateward.errors import SystemFault, UserError
 from stateward.training import stacks
-from stateward.training.watchdog import STATUS, Watchdog
+from stateward.training.watchdog import STATUS, Watchdog, check_patience
 
 
 def test_a_main_thread_that_waits_for_ever_is_told() -> None:
@@ -39,6 +41,14 @@ def test_nothing_comes_after_the_block() -> None:
     with Watchdog(0.2, lambda: asked.set() or ""):  # type: ignore[func-returns-value]
         pass
     assert not asked.wait(0.6)
+
+
+def test_a_watchdog_that_would_bite_a_long_episode_is_refused() -> None:
+    config = Config(train=TrainConfig(watchdog_minutes=10), episode=EpisodeConfig(max_seconds=600))
+    with pytest.raises(UserError, match=r"train\.watchdog_minutes=10 with episode\.max_seconds=600"):
+        check_patience(config)
+    config.train.watchdog_minutes = 10.1
+    check_patience(config)
 
 
 def in_a_process(code: str, **env: str) -> subprocess.Popen[str]:

@@ -38,6 +38,7 @@ class Actor:
     def __init__(self, name: str, ray: Ray) -> None:
         self.name, self.ray, self.calls = name, ray, 0
         self.answers: Any = "alive"
+        self.attempts = 0
 
     def __getattr__(self, method: str) -> Any:
         return SimpleNamespace(remote=lambda *_: self._call(method))
@@ -47,6 +48,8 @@ class Actor:
         ref = f"{self.name}.{method}.{self.calls}"
         if method in ("start", "hook_report"):
             self.ray.finished[ref] = ""
+        if method == "finished_attempts":
+            self.ray.finished[ref] = self.attempts
         if method == "__ray_ready__" and self.answers is not None:
             self.ray.finished[ref] = self.answers
         return ref
@@ -71,6 +74,10 @@ def managed(ray: Ray, hosts: int = 2) -> tuple[Any, Actor]:
     return made, worker
 
 
+def nothing() -> None:
+    pass
+
+
 def order(number: int) -> Any:
     from stateward.training.manager import GroupOrder
 
@@ -85,7 +92,7 @@ def test_a_group_goes_to_the_host_with_the_fewest(ray: Ray) -> None:
     assert [ref.split(".")[0] for ref in refs] == ["host0", "host1", "host0", "host1"]
     for ref in (refs[1], refs[3]):
         ray.finished[ref] = ref
-        assert manager.next_report() == ref
+        assert manager.next_report(nothing) == ref
     manager.submit(order(4))
     assert list(manager._running)[-1].startswith("host1")
     assert [o.key for o in manager.running] == ["g0", "g2", "g4"]
@@ -96,7 +103,7 @@ def test_a_trainer_process_that_died_is_noticed_while_episodes_run(ray: Ray) -> 
     manager.submit(order(0))
     worker.answers = RuntimeError("the actor died")
     with pytest.raises(RuntimeError, match="the actor died"):
-        manager.next_report()
+        manager.next_report(nothing)
 
 
 def test_one_that_is_busy_is_not_dead_and_is_asked_once(ray: Ray) -> None:
@@ -112,8 +119,28 @@ def test_one_that_is_busy_is_not_dead_and_is_asked_once(ray: Ray) -> None:
         return Ray.wait(ray, refs, **how)
 
     ray.wait = finish_later  # type: ignore[method-assign]
-    assert manager.next_report() == "report"
+    assert manager.next_report(nothing) == "report"
     assert worker.calls == before + 1
+
+
+def test_attempts_that_were_finished_are_a_sign_of_life_and_silence_is_none(ray: Ray) -> None:
+    """A long episode keeps its group from finishing; the others, and its own attempts, do finish."""
+    manager, _ = managed(ray)
+    manager.submit(order(0))
+    ref = next(iter(manager._running))
+    signs: list[int] = []
+
+    def finish_some(refs: list[str], **how: Any) -> tuple[list[str], list[str]]:
+        manager.hosts[0].attempts = min(3, ray.waits // 10)
+        manager.hosts[1].attempts = ray.waits  # it runs nothing of this step
+        if ray.waits > 45:
+            ray.finished[ref] = "report"
+        return Ray.wait(ray, refs, **how)
+
+    ray.wait = finish_some  # type: ignore[method-assign]
+    assert manager.next_report(lambda: signs.append(ray.waits)) == "report"
+    assert len(signs) == 3
+    assert manager.hosts[1].calls == 2, "start and hook_report"
 
 
 def test_a_host_whose_hooks_are_not_in_place_is_refused(ray: Ray, monkeypatch: pytest.MonkeyPatch) -> None:

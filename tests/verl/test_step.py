@@ -5,6 +5,7 @@ against a ten-line reference in numpy, on random outcomes with voids that finish
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ class Manager:
         self.running.append((order, self.stream[len(self.orders)]))
         self.orders.append(order)
 
-    def next_report(self) -> GroupReport:
+    def next_report(self, progress: Callable[[], None]) -> GroupReport:
         order, outcomes = self.running.pop(self.random.randrange(len(self.running)))
         if trains(outcomes, order.filtering):
             for number, outcome in enumerate(outcomes):

@@ -20,7 +20,7 @@ class GroupCollector:
     Args:
         next_task: the uid of the next task of the shuffled pool.
         new_step: an empty `StepGroups`.
-        progress: called for every group that finished.
+        progress: called for every group that finished, and while attempts at episodes of a group are.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class GroupCollector:
         while not step.full:
             for _ in range(step.hand_out()):
                 self.manager.submit(next(orders))
-            report = self.manager.next_report()
+            report = self.manager.next_report(self._progress)
             self._progress()
             step.add(report)
         keys = sorted(key for report in step.kept for key in episode_keys(report.key, step.group_size))

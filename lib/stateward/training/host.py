@@ -43,6 +43,12 @@ class EpisodeHost:
         """See `verl_hooks.report`."""
         return verl_hooks.report()
 
+    def finished_attempts(self) -> int:
+        """How many attempts at episodes this process has finished."""
+        from stateward.training.agent_loop import finished_attempts
+
+        return finished_attempts()
+
     def idle(self) -> tuple[str, int, int]:
         """This node, and idle and all samples of its devices since the last call."""
         return (ray.util.get_node_ip_address(), *self.meter.take())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,8 @@ class EpisodeManager:
     def __init__(self, hosts: list[Any], config: Any, engines: EngineClient, watched: list[Any]) -> None:
         self.hosts, self._watched = hosts, watched
         self._pings: list[Any] = []
+        self._asked: dict[Any, int] = {}  # hosts that were asked how many attempts they have finished
+        self._attempts = [0] * len(hosts)
         self._pinged = time.monotonic()
         self._running: dict[Any, tuple[GroupOrder, int]] = {}
         # No teachers, no reward workers.
@@ -117,8 +120,8 @@ class EpisodeManager:
         host = load.index(min(load))
         self._running[self.hosts[host].run_group.remote(order)] = (order, host)
 
-    def next_report(self) -> GroupReport:
-        """The next group to finish.
+    def next_report(self, progress: Callable[[], None]) -> GroupReport:
+        """The next group to finish. `progress` is called whenever attempts at episodes were finished meanwhile.
 
         Raises:
             ray.exceptions.RayError: a host or a watched actor died, or a group raised something that is no fault of an
@@ -126,14 +129,15 @@ class EpisodeManager:
         """
         done: list[Any] = []
         while not done:
-            self._ping()
+            self._ping(progress)
             done, _ = ray.wait(list(self._running), num_returns=1, timeout=_PING_SECONDS)
         self._running.pop(done[0])
         report: GroupReport = ray.get(done[0])
         return report
 
-    def _ping(self) -> None:
-        """Ask every watched actor for a sign of life now and then; an answer may take as long as it likes."""
+    def _ping(self, progress: Callable[[], None]) -> None:
+        """Ask every watched actor for a sign of life now and then, and every host how many attempts it has finished;
+        an answer may take as long as it likes."""
         if time.monotonic() - self._pinged < _PING_SECONDS:
             return
         self._pinged = time.monotonic()
@@ -142,6 +146,14 @@ class EpisodeManager:
             ray.get(answered)
         if not self._pings:
             self._pings = [actor.__ray_ready__.remote() for actor in self._watched]
+        answered, _ = ray.wait(list(self._asked), num_returns=len(self._asked), timeout=0) if self._asked else ([], [])
+        for ref in answered:
+            host, finished = self._asked.pop(ref), ray.get(ref)
+            if finished > self._attempts[host]:
+                self._attempts[host] = finished
+                progress()
+        busy = {host for _, host in self._running.values()} - set(self._asked.values())
+        self._asked |= {self.hosts[host].finished_attempts.remote(): host for host in busy}
 
     @property
     def running(self) -> list[GroupOrder]:

@@ -13,6 +13,7 @@ from stateward.training.memory import budgets, model_size
 from stateward.training.overrides import Override, verl_overrides
 from stateward.training.paths import TrainPaths
 from stateward.training.stacks import LOGS
+from stateward.training.watchdog import check_patience
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +63,7 @@ def plan_training(config: Config, run_dir: Path | str, model: Path) -> TrainPlan
         UserError: the configuration contradicts itself.
     """
     layout = resolve_layout(config)
+    check_patience(config)
     paths = TrainPaths.of(run_dir)
     return TrainPlan(
         config=config,

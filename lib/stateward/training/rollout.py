@@ -78,6 +78,8 @@ class EpisodeService:
     journal: GroupCommit
     stack: AsyncExitStack
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    #: Finished so far, void ones included.
+    attempts: int = 0
 
     @classmethod
     async def open(cls, settings_file: Path) -> EpisodeService:
@@ -114,6 +116,9 @@ class EpisodeService:
     async def run(self, order: EpisodeOrder, engines: EngineClient) -> TrainedEpisode:
         """One episode, run again with back-off while it is void. Every attempt is in the journal.
 
+        One that passed its wall-clock limit is not run again: with the same seed it would most likely do so again, and
+        the step would wait for it once more.
+
         Raises:
             VoidEpisode: it stayed void.
         """
@@ -129,7 +134,7 @@ class EpisodeService:
                 if record.outcome is not Outcome.VOID:
                     return _trained(record, versions, tuple(voids))
                 voids.append(record.fault_kind)
-                if len(voids) == self.config.train.max_attempts:
+                if record.fault_kind == "deadline" or len(voids) == self.config.train.max_attempts:
                     raise VoidEpisode(record.fault_kind, record.fault_cause, _report(record, tuple(voids)))
                 await asyncio.sleep(min(30.0, 0.5 * 2 ** len(voids)))
 
@@ -160,6 +165,7 @@ class EpisodeService:
             record.outcome, record.reward = Outcome.VOID, float("nan")
             record.fault_kind, record.fault_cause = "render", "the prompt left no room for a single sampled token"
         await self.journal.append(record.to_json())
+        self.attempts += 1
         return record, sampler.versions
 
 

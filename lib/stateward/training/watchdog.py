@@ -16,7 +16,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Self
 
-from stateward.errors import SystemFault
+from stateward.config import Config
+from stateward.errors import SystemFault, UserError
 
 #: Carries the news to the main thread. USR1 is left alone (NCCL may catch it), USR2 writes stacks, ALRM is pytest's.
 _SIGNAL = signal.SIGRTMIN
@@ -24,6 +25,21 @@ _SIGNAL = signal.SIGRTMIN
 GRACE_SECONDS = 180.0
 #: Exit status of a process whose main thread could not be told.
 STATUS = 70
+
+
+def check_patience(config: Config) -> None:
+    """The last episode of a step may take all its time, and nothing else is finished meanwhile.
+
+    Raises:
+        UserError: the run would be ended for it; again after every resume, which has the same episode.
+    """
+    minutes, longest = config.train.watchdog_minutes, config.episode.max_seconds
+    if 60 * minutes <= longest:
+        raise UserError(
+            f"train.watchdog_minutes={minutes:g} with episode.max_seconds={longest:g}",
+            "a run whose last episode takes its time would be ended as one that stands still",
+            f"set train.watchdog_minutes to more than {longest / 60:g}, or episode.max_seconds lower",
+        )
 
 
 class Watchdog:
