@@ -67,7 +67,7 @@ done
 # A start that lost a node or a process is worth another; one that would only repeat itself is not.
 if [ "$again" = no ] && [ "$status" != 0 ]; then
     "$PYTHON" -m stateward.cluster.retry --shared "$RUN_DIR/train" --status "$status" \
-        --progress "checkpoints/*/VERIFIED" && again=yes
+        --progress "checkpoints/*/VERIFIED" --told plan/driver_result.json && again=yes
 fi
 # A job that was cancelled, or that Slurm itself requeues at a preemption, is not RUNNING any more.
 state=$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %T | head -n 1)

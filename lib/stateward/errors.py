@@ -1,6 +1,6 @@
 """The error model.
 
-Three kinds of thing go wrong, and they are never mixed up:
+Four kinds of thing go wrong, and they are never mixed up:
 
 * A **user mistake**: a misspelt key, a file that is not there, two settings that contradict each other. It raises
   `UserError`, whose text says *what* was wrong, *why* it cannot work and what to *do*. Entry points print that text
@@ -9,10 +9,13 @@ Three kinds of thing go wrong, and they are never mixed up:
   down, a deadline of ours passed, a check crashed. It raises `SystemFault` with a `kind` from `FAULT_KINDS`. The
   episode boundary (`stateward.episode`) turns it into the outcome *void*, with the kind and the cause in the record.
   A void is never a failure of the policy, never enters a mean, and is run again.
+* A **dead end**: nothing broke, and yet a stage cannot go on as things are, for instance because no group of the pool
+  carries a signal any more. It raises `DeadEnd`; entry points exit with status 3, and nothing starts the stage again by
+  itself, as it would only come to the same end.
 * A **bug**: anything else. It propagates with its traceback. The episode boundary records it as a void of kind
   ``bug`` so that one bad task cannot end a campaign, and the stage reports it at the end and exits non-zero.
 
-What the policy does wrong (a call to an unknown tool, arguments that do not parse) is none of the three: it is an
+What the policy does wrong (a call to an unknown tool, arguments that do not parse) is none of the four: it is an
 observation that the model sees, and the episode goes on.
 """
 
@@ -82,6 +85,10 @@ class SystemFault(StatewardError):
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         return type(self), (self.kind, self.cause)
+
+
+class DeadEnd(StatewardError):
+    """A stage cannot go on as things are. The text says why, and what a person can change."""
 
 
 def program(main: Callable[[], int]) -> NoReturn:

@@ -109,3 +109,17 @@ def test_a_run_directory_that_cannot_be_written(tmp_path: Path, monkeypatch: pyt
         configured(stage_parser("").parse_args(given))
     assert "nothing can be written" in refusal.value.why
     assert configured(stage_parser("").parse_args([*given, "--dry-run"])).name == "practice"
+
+
+@pytest.mark.parametrize(("raised", "status"), [("UserError", 2), ("DeadEnd", 3), ("SystemFault", 1)])
+def test_how_an_entry_point_ends_says_whether_another_call_may_help(raised: str, status: int) -> None:
+    arguments = '"training", "it stopped"' if raised == "SystemFault" else '"it stopped"'
+    code = (
+        "from stateward import errors\n"
+        "from stateward.campaign.cli import entry\n"
+        "def main(argv):\n"
+        f"    raise errors.{raised}({arguments})\n"
+        "entry(main)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr, "it stopped" in done.stderr) == (status, False, True)

@@ -14,6 +14,7 @@ from stateward.outcome import Outcome
 from stateward.training.groups import (
     GroupReport,
     SessionReport,
+    SignalExhausted,
     StepGroups,
     StepStopped,
     Verdict,
@@ -75,8 +76,11 @@ def test_filtering_and_refilling_agree_with_numpy(stream: list[list[Outcome]], w
     if budget > len(stream):
         return
     if expected is None:
-        with pytest.raises(StepStopped, match="groups carry a signal"):
+        with pytest.raises(StepStopped, match="groups carry a signal") as caught:
             fill(groups, stream)
+        # A dead end unless the groups that were void for a fault could have made up the step.
+        missing = wanted - len(groups.kept)
+        assert isinstance(caught.value, SignalExhausted) is (missing > groups.void_groups)
         assert groups.handed_out == budget
     else:
         kept, drawn = expected

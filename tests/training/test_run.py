@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stateward.config import Config, load_config
-from stateward.errors import SystemFault, UserError
+from stateward.errors import DeadEnd, SystemFault, UserError
 from stateward.store import Stage
 from stateward.tasks.task import Check, Task
 from stateward.training import checks, launch, run, verify
@@ -164,7 +164,7 @@ def test_what_changes_the_result_may_not_change_between_starts(config: Config, d
     drivers(saves(2), saves(4))
     with pytest.raises(SystemFault):
         call(config)
-    config.train.watchdog_minutes = 5  # operational
+    config.train.watchdog_minutes = 6  # operational
     config.train.learning_rate = 0.5
     with pytest.raises(UserError, match=r"train\.learning_rate: .* → 0\.5"):
         call(config)
@@ -229,6 +229,28 @@ def test_a_driver_that_fails_says_why_and_where_the_logs_are(
     with pytest.raises(SystemFault, match=text) as caught:
         drive(plan, NODE, module=module)
     assert str(plan.paths.logs / "driver.log") in str(caught.value)
+
+
+@pytest.mark.parametrize(("kind", "expected"), [("SignalExhausted", DeadEnd), ("StepStopped", SystemFault)])
+def test_what_would_end_again_is_a_dead_end_and_a_fault_is_not(
+    config: Config, kind: str, expected: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_training(config, config.run_dir, Path("/m"))
+    launch.write_plan(plan, "base", POOL, start=1)
+    code = (
+        "import sys\n"
+        "from stateward.training import driver, groups\n"
+        "def body(spec):\n"
+        f"    raise groups.{kind}('only 3 of 18 groups')\n"
+        "sys.exit(driver.main(sys.argv[1], body))\n"
+    )
+    real = launch.subprocess.Popen
+    spec = str(plan.paths.driver_spec)
+    monkeypatch.setattr(
+        launch.subprocess, "Popen", lambda command, **more: real([command[0], "-c", code, spec], **more)
+    )
+    with pytest.raises(expected, match="only 3 of 18 groups"):
+        drive(plan, NODE)
 
 
 def test_a_private_ray_is_only_started_without_an_allocation(

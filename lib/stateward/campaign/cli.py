@@ -13,13 +13,14 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from stateward.config import Config, load_config
-from stateward.errors import SystemFault, UserError
+from stateward.errors import DeadEnd, SystemFault, UserError
 
 if TYPE_CHECKING:
     from stateward.cluster.profile import ClusterProfile
 
-#: Exit statuses: 0 done, 1 the stage ran and is not complete (call it again), 2 a mistake in what was asked.
-DONE, INCOMPLETE, MISTAKE = 0, 1, 2
+#: Exit statuses: 0 done, 1 the stage ran and is not complete (call it again), 2 a mistake in what was asked,
+#: 3 a dead end: another call would come to it again.
+DONE, INCOMPLETE, MISTAKE, DEAD_END = 0, 1, 2, 3
 
 
 def stage_parser(doc: str) -> argparse.ArgumentParser:
@@ -107,6 +108,9 @@ def entry(main: Callable[[Sequence[str] | None], int]) -> None:
     except SystemFault as fault:
         print(f"stopped by a system fault: {fault}", file=sys.stderr)
         sys.exit(INCOMPLETE)
+    except DeadEnd as end:
+        print(f"stopped: {end}", file=sys.stderr)
+        sys.exit(DEAD_END)
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(130)

@@ -21,6 +21,8 @@ from stateward.store.stage import write_json
 _POLL_SECONDS = 0.2
 #: Folder of all starts, below the run's shared folder.
 RENDEZVOUS = "rendezvous"
+#: In a start's folder: written by rank 0 when the start begins.
+CANARY = "canary.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +65,7 @@ class Rendezvous:
         token = os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(token, "w") as file:
             file.write(secrets.token_hex(32))
-        write_json(self.folder / "canary.json", {"canary": secrets.token_hex(8)})
+        write_json(self.folder / CANARY, {"canary": secrets.token_hex(8)})
 
     @property
     def token(self) -> Path:
@@ -72,7 +74,7 @@ class Rendezvous:
 
     def canary(self) -> str:
         """What the canary file says, once this node sees it."""
-        value = self.read("canary.json", "the canary file of rank 0")
+        value = self.read(CANARY, "the canary file of rank 0")
         return str(value["canary"])
 
     def report(self, node: NodeReport) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stateward.cluster.processes import die_with_parent
-from stateward.errors import StatewardError
+from stateward.errors import DeadEnd, StatewardError
 from stateward.store.stage import write_json
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ def main(spec_file: str, body: Callable[[dict[str, Any]], None]) -> int:
     try:
         body(spec)
     except BaseException as error:  # noqa: BLE001 - the last line of this process: told to the starter, then raised
-        known = error if isinstance(error, StatewardError) else _cause(error)
-        write_json(result, {"ok": False, "error": str(known or error), "kind": type(known or error).__name__})
+        known = _cause(error)
+        told = {"error": str(known or error), "kind": type(known or error).__name__}
+        write_json(result, {"ok": False, "dead_end": isinstance(known, DeadEnd), **told})
         traceback.print_exc()
         return 1
     write_json(result, {"ok": True})
@@ -45,10 +46,10 @@ def main(spec_file: str, body: Callable[[dict[str, Any]], None]) -> int:
 
 
 def _cause(error: BaseException | None) -> StatewardError | None:
-    """The error of ours behind one that Ray wrapped, if there is one."""
+    """The error of ours in `error` or behind it, if there is one. Ray's wrapping is both, and its text a traceback."""
     while error is not None:
         cause = getattr(error, "cause", None)
-        for candidate in (error, cause):
+        for candidate in (cause, error):
             if isinstance(candidate, StatewardError):
                 return candidate
         error = error.__cause__

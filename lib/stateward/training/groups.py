@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from stateward.errors import StatewardError
+from stateward.errors import DeadEnd, StatewardError
 from stateward.outcome import Outcome
 
 
@@ -24,6 +24,10 @@ class Verdict(StrEnum):
 
 class StepStopped(StatewardError):
     """A step cannot be filled within its bounds. The text has the shares; the run ends and can be resumed."""
+
+
+class SignalExhausted(StepStopped, DeadEnd):
+    """Not for faults: the tasks tell the policy too little. A resume draws the same groups with the same seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,12 +131,14 @@ class StepGroups:
         """How many more groups to start now, so that kept and running ones make up the step.
 
         Raises:
-            StepStopped: groups are missing and the budget is spent.
+            StepStopped: groups are missing and the budget is spent; `SignalExhausted` if they were missing without a
+                single void as well.
         """
         missing = self.wanted - len(self.kept) - self.in_flight
         number = min(missing, self.budget - self.handed_out)
         if number == 0 and self.in_flight == 0 and missing:
-            raise StepStopped(self._exhausted())
+            kind = SignalExhausted if missing > self.void_groups else StepStopped
+            raise kind(self._exhausted())
         self.handed_out += number
         return number
 

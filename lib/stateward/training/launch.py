@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from stateward.cluster.services.vllm_metadata import metadata_environment
 from stateward.config import config_to_dict
 from stateward.episode import settings_of, tasks_fingerprint
-from stateward.errors import SystemFault, UserError
+from stateward.errors import DeadEnd, SystemFault, UserError
 from stateward.outcome import fingerprint
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
@@ -87,6 +87,7 @@ def drive(plan: TrainPlan, node: RayNode, *, module: str = DRIVER) -> None:
 
     Raises:
         SystemFault: it did not end with status 0; the text has what it told, and where the logs are.
+        DeadEnd: so it did, and another start would come to the same end.
     """
     env = _environment(plan)
     paths = plan.paths
@@ -101,7 +102,7 @@ def drive(plan: TrainPlan, node: RayNode, *, module: str = DRIVER) -> None:
             "overrides": [override.render() for override in plan.overrides],
         },
     )
-    result_file = paths.driver_spec.with_name("driver_result.json")
+    result_file = paths.driver_result
     result_file.unlink(missing_ok=True)
     log = paths.logs / "driver.log"
     with open(log, "ab") as out:
@@ -120,5 +121,6 @@ def drive(plan: TrainPlan, node: RayNode, *, module: str = DRIVER) -> None:
             raise
     if code == 0:
         return
-    told = json.loads(result_file.read_text())["error"] if result_file.is_file() else f"its driver ended with {code}"
-    raise SystemFault("training", f"{told}\n  logs: {log} and {paths.logs / 'ray'}")
+    told = json.loads(result_file.read_text()) if result_file.is_file() else {"error": f"its driver ended with {code}"}
+    text = f"{told['error']}\n  logs: {log} and {paths.logs / 'ray'}"
+    raise DeadEnd(text) if told.get("dead_end") else SystemFault("training", text)

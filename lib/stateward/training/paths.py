@@ -59,6 +59,11 @@ class TrainPaths:
         return self.plan / "driver.json"
 
     @property
+    def driver_result(self) -> Path:
+        """What came of the last start's driver."""
+        return self.plan / "driver_result.json"
+
+    @property
     def checkpoints(self) -> Path:
         return self.stage / "checkpoints"
 

@@ -51,6 +51,7 @@ def train(
     Raises:
         UserError: something that must hold before the first step does not.
         SystemFault: the run ended before its last step; the text has the cause and where the logs are.
+        DeadEnd: so it did, and a resume would end there again.
     """
     plan = plan_training(config, run_dir, model.resolve())
     paths, target = plan.paths, config.train.steps
