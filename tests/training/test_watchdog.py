@@ -9,6 +9,7 @@ import textwrap
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,40 @@ def test_processes_of_the_run_write_their_stacks_and_others_are_left_alone(tmp_p
         for process in processes:
             process.kill()
             process.communicate()
+
+
+class FarHost:
+    """A host on another node: answers, is dead, or is silent."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+        self.request_stacks = self
+
+    def remote(self, folder: str) -> FarHost:
+        return self
+
+
+def test_every_node_is_asked_and_one_that_is_silent_or_dead_takes_nothing_from_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ray = pytest.importorskip("ray")
+
+    def get(host: FarHost) -> Any:
+        if isinstance(host.answer, Exception):
+            raise host.answer
+        return host.answer
+
+    monkeypatch.setattr(
+        ray, "wait", lambda refs, **_: ([h for h in refs if h.answer], [h for h in refs if not h.answer])
+    )
+    monkeypatch.setattr(ray, "get", get)
+    monkeypatch.setattr(stacks, "request", lambda folder: [11, 12])
+    dead = ray.exceptions.RayActorError()
+    hosts = [FarHost(dead), FarHost(("gpu1", [7, 11])), FarHost(None), FarHost(("gpu1", [7])), FarHost(("gpu2", [7]))]
+    told = stacks.request_everywhere(hosts, tmp_path)
+    assert told == f"5 processes of 3 nodes wrote their stacks to {tmp_path / 'stacks'} (2 of 5 hosts did not answer)"
+    assert "actor" in capsys.readouterr().err
+    assert stacks.request_everywhere([], tmp_path).startswith("2 processes of 1 nodes")
 
 
 def test_outside_a_run_nothing_is_registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,5 +26,11 @@ def test_a_start_that_stands_still_is_ended(tmp_path: Path, monkeypatch: pytest.
     trainer: Any = object.__new__(module.EpisodeTrainer)
     trainer.ours = SimpleNamespace(train=SimpleNamespace(watchdog_minutes=0.005))
     trainer.paths = TrainPaths.of(tmp_path)
-    with pytest.raises(SystemFault, match=r"nothing was finished for 0\.005 minutes; the trainer and its engines were"):
+    trainer.hosts = ["a host"]
+    asked: list[Any] = []
+    monkeypatch.setattr(module.stacks, "request_everywhere", lambda *where: asked.append(where) or "7 processes")
+    text = r"nothing was finished for 0\.005 minutes; the trainer and its engines were starting; 7 processes"
+    with pytest.raises(SystemFault, match=text):
         trainer.init()
+    # The devices are on other nodes than the driver may be.
+    assert asked == [(["a host"], tmp_path / "train" / "logs")]

@@ -97,6 +97,7 @@ def opened(
     manager: EpisodeManager | None = None
     try:
         trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config=config)
+        trainer.hosts = hosts
         trainer.init()
         client = trainer.get_llm_client()
         watched = [*trainer.actor_rollout_wg.workers, *client.servers.values()]

@@ -6,6 +6,7 @@ seconds of every start.
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,9 @@ class EpisodeHost:
         """This node, and idle and all samples of its devices since the last call."""
         return (ray.util.get_node_ip_address(), *self.meter.take())
 
-    def request_stacks(self, folder: str) -> list[int]:
-        """Let the processes of the run on this node write their stacks; their ids."""
-        return stacks.request(Path(folder))
+    def request_stacks(self, folder: str) -> tuple[str, list[int]]:
+        """Let the processes of the run on this node write their stacks; the node, and their ids."""
+        return socket.gethostname(), stacks.request(Path(folder))
 
 
 def start_hosts(number: int, kind: type[EpisodeHost] = EpisodeHost) -> list[Any]:

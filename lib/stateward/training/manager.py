@@ -10,7 +10,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -164,11 +163,6 @@ class EpisodeManager:
         nodes = {node: (idle, total) for node, idle, total in ray.get([host.idle.remote() for host in self.hosts])}
         total = sum(number for _, number in nodes.values())
         return sum(number for number, _ in nodes.values()) / total if total else None
-
-    def request_stacks(self, folder: Path) -> int:
-        """Let every process of the run write its stacks below `folder`; how many were asked."""
-        asked = ray.get([host.request_stacks.remote(str(folder)) for host in self.hosts], timeout=60)
-        return len({pid for pids in asked for pid in pids})
 
     def close(self) -> None:
         """Stop the worlds. What does not answer is stopped with its process by whoever owns Ray."""

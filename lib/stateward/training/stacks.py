@@ -10,12 +10,15 @@ import faulthandler
 import os
 import signal
 import socket
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 #: Folder for the files; set for every process of a run (`plan.worker_environment`).
 LOGS = "STATEWARD_TRAIN_LOGS"
 _SIGNAL = signal.SIGUSR2
+_PATIENCE_SECONDS = 60.0
 _open_files: list[TextIO] = []
 
 
@@ -42,6 +45,30 @@ def request(folder: Path) -> list[int]:
             os.kill(pid, _SIGNAL)
             asked.append(pid)
     return sorted(asked)
+
+
+def request_everywhere(hosts: Sequence[Any], folder: Path) -> str:
+    """Ask the processes of this node, and of every node that has a host; the sentence for the log.
+
+    Args:
+        hosts: actors as `host.EpisodeHost`. One that does not answer within a minute takes nothing from the others.
+    """
+    here = request(folder)
+    import ray  # most processes that register need nothing of it here
+
+    asked = [host.request_stacks.remote(str(folder)) for host in hosts]
+    answered = ray.wait(asked, num_returns=len(asked), timeout=_PATIENCE_SECONDS)[0] if asked else []
+    nodes, silent = {socket.gethostname(): set(here)}, len(asked) - len(answered)
+    for answer in answered:
+        try:
+            node, pids = ray.get(answer)
+        except ray.exceptions.RayError as error:
+            print(f"stacks: {error}", file=sys.stderr, flush=True)
+            silent += 1
+        else:
+            nodes.setdefault(node, set()).update(pids)
+    told = f"{sum(map(len, nodes.values()))} processes of {len(nodes)} nodes wrote their stacks to {folder / 'stacks'}"
+    return told + (f" ({silent} of {len(asked)} hosts did not answer)" if silent else "")
 
 
 def _is_of_this_run(pid: int, folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
     """One update a step on whole groups of episodes."""
 
     train_dataloader_it: Any
+    #: One or more a node that has devices; there before the trainer is.
+    hosts: Sequence[Any] = ()
 
     def __init__(self, config: Any) -> None:
         plan = json.loads(
@@ -89,11 +92,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
             super().init()
 
     def _what_does_not_start(self) -> str:
-        asked = len(stacks.request(self.paths.logs))
-        return (
-            f"the trainer and its engines were starting; {asked} processes of this node wrote their stacks to "
-            f"{self.paths.logs / 'stacks'}"
-        )
+        return f"the trainer and its engines were starting; {stacks.request_everywhere(self.hosts, self.paths.logs)}"
 
     def on_init_end(self) -> None:
         super().on_init_end()
@@ -112,6 +111,7 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
         with self.watchdog:
             found = check_agreement(self, self.ours.train.max_logprob_difference)
             print(f"engines and trainer agree: {json.dumps(found)}", flush=True)
+            agent_loop_manager.device_idle_share()  # what was idle so far was idle in no step
             super().fit(agent_loop_manager)
 
     def prepare_step(self) -> dict[str, Any]:
@@ -131,14 +131,10 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def _what_stands_still(self) -> str:
         """For the watchdog: let every process write its stacks, and say which groups are running."""
-        manager = self.replay_buffer.manager
-        try:
-            asked = f"{manager.request_stacks(self.paths.logs)} processes wrote their stacks"
-        except ray.exceptions.RayError as error:
-            asked = f"the stacks could not be had ({type(error).__name__})"
-        running = [f"{order.uid} ({order.key})" for order in manager.running]
+        asked = stacks.request_everywhere(self.hosts, self.paths.logs)
+        running = [f"{order.uid} ({order.key})" for order in self.replay_buffer.manager.running]
         groups = f"{len(running)} groups run, among them {', '.join(running[:5])}" if running else "no group runs"
-        return f"{asked} to {self.paths.logs / 'stacks'}; {groups}"
+        return f"{asked}; {groups}"
 
     def _compute_old_log_prob(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         batch = super()._compute_old_log_prob(batch, metrics)
