@@ -48,7 +48,21 @@ def test_a_line() -> None:
     assert (line["truncated_share"], line["response_tokens_max"]) == (0.5, 40)
     assert line["seconds"] == {"sample": 2.0, "step": 3.0}
     assert line["grad_norm"] == 0.5
+    assert "kl_to_sampling_policy" not in line
     assert "entropy" not in line
+
+
+def test_figures_that_are_named_for_what_they_are() -> None:
+    verl = {
+        "actor/ppo_kl": 1e-9,  # against the trainer's own log-probs
+        "actor/perf/cpu_memory_used_gb": 100.0,
+        "actor/perf/max_memory_allocated_gb": 50.0,
+    }
+    line = figures.step_line(7, 2, filled(), verl, {}, {"mean": -0.02, "mean_absolute": 0.03})
+    assert line["kl_to_sampling_policy"] == 0.02
+    assert round(line["host_memory_gb"], 2) == 107.37
+    assert round(line["device_memory_gb"], 2) == 53.69
+    assert 1e-9 not in line.values()
 
 
 def test_what_is_not_finite_is_absent_and_named() -> None:

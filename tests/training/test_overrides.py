@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from stateward.config import Config, load_config
 from stateward.errors import UserError
+from stateward.training import overrides
 from stateward.training.overrides import Override, verl_overrides
 from stateward.training.plan import plan_training, worker_environment
 
@@ -90,11 +92,34 @@ def test_raw_overrides_come_last_and_replace_ours() -> None:
     assert sum(line.startswith("actor_rollout_ref.actor.optim.lr=") for line in lines) == 1
 
 
-def test_raw_overrides_may_not_touch_what_this_suite_depends_on() -> None:
+@pytest.mark.parametrize(
+    ("key", "value", "named"),
+    [
+        ("actor_rollout_ref.rollout.n", 4, "rollout.n"),
+        ("++actor_rollout_ref.rollout.n", 4, "rollout.n"),
+        ("~trainer.checkpoint_callback_class", None, "checkpoint_callback_class"),
+        ("actor_rollout_ref", {"rollout": {"n": 4, "seed": 1}}, "rollout.n"),
+        ("+trainer.max_actor_ckpt_to_keep", 1, "max_actor_ckpt_to_keep"),
+        ("trainer.remove_previous_ckpt_in_save", True, "remove_previous_ckpt_in_save"),
+        ("trainer.resume_mode", "disable", "resume_mode"),
+        ("trainer.save_freq", 1, "save_freq"),
+        ("data.train_batch_size", 7, "train_batch_size"),
+    ],
+)
+def test_raw_overrides_may_not_touch_what_this_suite_depends_on(key: str, value: Any, named: str) -> None:
     config = config_of("practice")
-    config.train.verl = {"actor_rollout_ref.rollout.n": 4}
-    with pytest.raises(UserError, match=r"rollout\.n"):
+    config.train.verl = {key: value}
+    with pytest.raises(UserError, match=re.escape(named)):
         rendered(config)
+
+
+def test_every_key_that_may_not_be_touched_is_one_of_verls(compose: Any) -> None:
+    from omegaconf import OmegaConf
+
+    composed = compose(rendered(config_of("practice")))
+    missing = object()
+    unknown = {key for key in overrides._OURS if OmegaConf.select(composed, key, default=missing) is missing}
+    assert unknown == {"trainer.remove_previous_ckpt_in_save"}  # deprecated; Verl reads it where it was added
 
 
 @pytest.mark.parametrize(

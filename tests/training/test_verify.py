@@ -162,6 +162,12 @@ def test_the_command_says_what_stands_there_and_changes_nothing(
     root = tmp_path / "train" / "checkpoints"
     for step in (5, 10):
         verify.mark_verified(write(root, step), 2)
+    assert verify.main([str(tmp_path)]) == 1
+    assert capsys.readouterr().out.endswith(f"{verify.POINTER}: it is missing; the next start sets it right\n")
+    (root / verify.POINTER).write_text("5")
+    assert verify.main([str(tmp_path)]) == 1
+    assert "it names step '5', and the newest checkpoint is of step 10" in capsys.readouterr().out
+    (root / verify.POINTER).write_text("10")
     assert verify.main([str(tmp_path)]) == 0
     half = write(root, 15)
     damaged = verify.shard_files(root / "global_step_5", 2)[0]

@@ -56,7 +56,9 @@ def test_an_adapter_is_trained_resumed_and_merged(small_runs: Any, tmp_path: Pat
     small_runs.engine = "vllm"
     result = small_runs.train(tmp_path, steps=2, **settings)
     assert (result.steps, result.resumed_from) == (2, 1)
-    assert [line["step"] for line in read_lines(paths.metrics)] == [1, 2]
+    lines = read_lines(paths.metrics)
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all(line["host_memory_gb"] > 0 and "device_memory_gb" in line for line in lines), "Verl named them otherwise"
     # Before its first step the resumed run compared vLLM, which got the adapter of the checkpoint, with the trainer.
     told = [
         text for text in (paths.logs / "driver.log").read_text().splitlines() if "engines and trainer agree" in text

@@ -30,10 +30,13 @@ _KEPT = {
     "actor/entropy": "entropy",
     "actor/pg_loss": "loss",
     "actor/pg_clipfrac": "clip_share",
-    "actor/ppo_kl": "kl_to_sampling_policy",
-    "perf/cpu_memory_used_gb": "host_memory_gb",
+}
+#: The same, in GiB there and in GB here. The host's is the mean over the nodes of trainer processes.
+_KEPT_GIB = {
+    "actor/perf/cpu_memory_used_gb": "host_memory_gb",
     "actor/perf/max_memory_allocated_gb": "device_memory_gb",
 }
+_GB_A_GIB = 1024**3 / 1e9
 
 
 def step_line(
@@ -80,6 +83,11 @@ def step_line(
         "logprob_difference": {name: round(value, 6) for name, value in logprobs.items() if math.isfinite(value)},
     }
     line |= {ours: float(verl[theirs]) for theirs, ours in _KEPT.items() if theirs in verl}
+    line |= {ours: float(verl[theirs]) * _GB_A_GIB for theirs, ours in _KEPT_GIB.items() if theirs in verl}
+    if "mean" in logprobs:
+        # Of the sampler from the trainer, over the sampler's own tokens. Verl's actor/ppo_kl is against the log-probs
+        # that the trainer itself computed before its one update: 0 but for rounding.
+        line["kl_to_sampling_policy"] = -logprobs["mean"]
     # JSON has no NaN. One in the gradient's norm means that Verl left the optimizer step out.
     line["not_finite"] = [n for n, v in line.items() if isinstance(v, float) and not math.isfinite(v)]
     line["not_finite"] += [f"logprob_difference.{name}" for name, value in logprobs.items() if not math.isfinite(value)]

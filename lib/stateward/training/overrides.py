@@ -7,7 +7,7 @@ from our configuration. Read against verl 0.9.1, ``verl/trainer/config/ppo_train
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,11 +55,21 @@ def verl_overrides(config: Config, layout: Layout, paths: TrainPaths, model: Pat
         lines = [line for line in lines if line.key != _CHUNKED] + [*_cpu(config)]
     known = {line.key.lstrip("+") for line in lines}
     for key, value in config.train.verl.items():
-        if key in _OURS:
-            raise UserError(f"train.verl may not set {key!r}", _OURS[key], "remove it")
+        for name in _leaves(key.lstrip("+~"), value):
+            if name in _OURS:
+                raise UserError(f"train.verl may not set {name!r}", _OURS[name], "remove it")
         lines = [line for line in lines if line.key.lstrip("+") != key.lstrip("+")]
         lines.append(Override(key, value, "train.verl" + (" (replaces ours)" if key.lstrip("+") in known else "")))
     return lines
+
+
+def _leaves(key: str, value: Any) -> Iterator[str]:
+    """The keys that `value` sets, where it may be a whole section."""
+    if isinstance(value, Mapping) and value:
+        for name, inner in value.items():
+            yield from _leaves(f"{key}.{name}", inner)
+    else:
+        yield key
 
 
 _CHUNKED = f"{_ROLLOUT}.enable_chunked_prefill"
@@ -71,6 +81,13 @@ _OURS = {
     "trainer.v1.trainer_mode": "group filtering, metrics and checkpoint verification live in our trainer",
     "trainer.default_local_dir": "resuming and merging look for the checkpoints there",
     "trainer.total_training_steps": "it is train.steps; success is judged by it",
+    "trainer.save_freq": "it is train.save_every",
+    "trainer.resume_mode": "a run goes on from its newest verified checkpoint",
+    "trainer.checkpoint_callback_class": "ours verifies each checkpoint and only then lets older ones go",
+    "trainer.max_actor_ckpt_to_keep": "Verl would remove a checkpoint before a newer one is verified",
+    "trainer.remove_previous_ckpt_in_save": "the same",
+    f"{_ACTOR}.checkpoint.async_save": "a checkpoint is read back when its save has returned",
+    "data.train_batch_size": "it is train.groups_per_step",
     f"{_ROLLOUT}.n": "it is train.group_size",
     f"{_ROLLOUT}.agent.agent_loop_config_path": "episodes are run by our loop",
 }
@@ -179,7 +196,9 @@ def _trainer(config: Config, layout: Layout, paths: TrainPaths) -> Iterator[Over
     yield Override("trainer.save_freq", train.save_every, "train.save_every; the last step is always saved")
     yield Override("trainer.test_freq", -1, "no validation: held-out tasks are evaluated by their own stage")
     yield Override("trainer.val_before_train", False, "the same")
-    yield Override("trainer.resume_mode", "auto", "from the pointer, which only ever names a verified checkpoint")
+    yield Override(
+        "trainer.resume_mode", "auto", "from the pointer, which a start sets to the newest verified checkpoint"
+    )
     yield Override("trainer.default_local_dir", str(paths.checkpoints), "in the run directory, seen by every node")
     yield Override(
         "trainer.checkpoint_callback_class",

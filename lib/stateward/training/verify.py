@@ -175,7 +175,7 @@ def _mark(folder: Path) -> dict[str, Any]:
 
 
 def report(root: Path, *, checksums: bool) -> tuple[list[str], bool]:
-    """One line a checkpoint in `root`, and whether the newest of all is whole and marked."""
+    """One line a checkpoint in `root`, and whether the newest of all is whole, marked, and named by Verl's pointer."""
     lines = []
     sound = False
     for folder in checkpoint_folders(root):
@@ -186,12 +186,25 @@ def report(root: Path, *, checksums: bool) -> tuple[list[str], bool]:
         sound = not found
         lines.append(f"{folder.name}: {'; '.join(found) or 'whole'}")
     lines += [f"{folder.name}: left by a killed save" for folder in sorted(root.glob("incomplete-*"))]
+    if sound and (problem := _pointer_problem(root)):
+        lines.append(f"{POINTER}: {problem}; the next start sets it right")
+        sound = False
     return lines, sound
+
+
+def _pointer_problem(root: Path) -> str:
+    """Verl writes its pointer before a checkpoint is read back; only a start makes it name one that was."""
+    try:
+        named = (root / POINTER).read_text().strip()
+    except FileNotFoundError:
+        return "it is missing"
+    newest = step_of(checkpoint_folders(root)[-1])
+    return "" if named == str(newest) else f"it names step {named!r}, and the newest checkpoint is of step {newest}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description="Look at a training run's checkpoints. Status 1: the newest is not whole."
+        description="Look at a run's checkpoints. Status 1: the newest is not whole, or Verl would not load it."
     )
     parser.add_argument("run_dir", metavar="RUN_DIR")
     parser.add_argument("--checksums", action="store_true", help="read every byte and compare it with its checksum")
