@@ -148,7 +148,9 @@ def test_a_host_whose_hooks_are_not_in_place_is_refused(ray: Ray, monkeypatch: p
 
     real = ray.get
     monkeypatch.setattr(
-        ray, "get", lambda refs, **_: ["", "process 7 runs Verl without one_gloo"] if "hook" in refs[0] else real(refs)
+        ray,
+        "get",
+        lambda refs, **_: ["", "process 7 runs Verl without own_sender"] if "hook" in refs[0] else real(refs),
     )
-    with pytest.raises(SystemFault, match="without one_gloo"):
+    with pytest.raises(SystemFault, match="without own_sender"):
         managed(ray)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,3 +35,17 @@ def test_a_start_that_stands_still_is_ended(tmp_path: Path, monkeypatch: pytest.
         trainer.init()
     # The devices are on other nodes than the driver may be.
     assert asked == [(["a host"], tmp_path / "train" / "logs")]
+
+
+def test_what_the_start_took_is_in_no_steps_idle_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    from stateward.training import trainer as module
+
+    told: list[str] = []
+    monkeypatch.setattr(module, "check_agreement", lambda trainer, limit: told.append("agreement") or {})
+    monkeypatch.setattr(module.PPOTrainerSync, "fit", lambda self, manager: told.append("steps"))
+    trainer: Any = object.__new__(module.EpisodeTrainer)
+    trainer.ours = SimpleNamespace(train=SimpleNamespace(max_logprob_difference=1.0))
+    trainer.replay_buffer = SimpleNamespace()
+    trainer.watchdog = nullcontext()
+    trainer.fit(SimpleNamespace(device_idle_share=lambda: told.append("idle share was taken")))
+    assert told == ["agreement", "idle share was taken", "steps"]

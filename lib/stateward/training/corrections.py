@@ -120,10 +120,19 @@ def adapter_names(original: Any) -> Any:
     return hijack
 
 
-def one_gloo(original: Any) -> Any:
-    """Verl asks for the backends ``cpu:gloo,<device>:<backend>``, which on this platform would name the CPU twice."""
+#: How long one rank of the trainer may wait for another. All wait while the first reads the whole model.
+GROUP_SECONDS = 1800
+
+
+def process_group(original: Any) -> Any:
+    """Verl asks for the backends ``cpu:gloo,<device>:<backend>``, which on processor cores would name the CPU twice.
+
+    And its worker passes no limit on, ``nccl_timeout`` or not: Torch's own of ten minutes ends a start that reads a 27B
+    model at 90 MB/s.
+    """
 
     def initialize(timeout_second: int | None = None, backend: str | None = None) -> None:
-        original(timeout_second, backend or "cpu:gloo")
+        one = "cpu:gloo" if os.environ.get("VERL_PLATFORM") == "cpu" else None
+        original(timeout_second or GROUP_SECONDS, backend or one)
 
     return initialize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,7 @@ def plan_training(config: Config, run_dir: Path | str, model: Path) -> TrainPlan
 
 def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
     """What every process of the run gets in its environment, besides what `run` must write files for."""
-    env = {
+    env = {name: os.environ.get(name, value) for name, value in _VERLS.items()} | {
         "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
@@ -93,6 +94,10 @@ def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
         env |= CPU_ENVIRONMENT
     return env
 
+
+#: What Verl's launcher sets where the shell does not (verl 0.9.1, ``PPO_RAY_RUNTIME_ENV``). Its reason for the last is
+#: that vLLM's cache of compiled graphs gets corrupted.
+_VERLS = {"NCCL_DEBUG": "WARN", "VLLM_ALLOW_RUNTIME_LORA_UPDATING": "true", "VLLM_DISABLE_COMPILE_CACHE": "1"}
 
 #: See `cpu_platform`, which is loaded by it.
 CPU_ENVIRONMENT = {

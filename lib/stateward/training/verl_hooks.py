@@ -39,7 +39,6 @@ class Hook:
         target: ``Class.method`` or ``function`` in `module`.
         source: first 16 hex digits of the SHA-256 of the target's source text.
         build: the original → its replacement.
-        platform: only with this ``VERL_PLATFORM``; empty for every one.
     """
 
     name: str
@@ -47,14 +46,13 @@ class Hook:
     target: str
     source: str
     build: Callable[[Any], Any]
-    platform: str = ""
 
 
 _applied: set[str] = set()
 
 
 def install() -> None:
-    """Arrange for every hook of this platform. Called once a process, while Verl itself is being imported.
+    """Arrange for every hook. Called once a process, while Verl itself is being imported.
 
     Raises:
         HookRefused: another version of Verl is installed.
@@ -62,17 +60,10 @@ def install() -> None:
     version = importlib.metadata.version("verl")
     if version != KNOWN_VERL:
         raise HookRefused(f"Verl {version} is installed; the corrections were written for {KNOWN_VERL}")
-    wanted = expected()
     for hook in HOOKS:
-        if hook.name in wanted and hook.module in sys.modules:
+        if hook.module in sys.modules:
             apply(hook, sys.modules[hook.module])
-    sys.meta_path.insert(0, _Finder({hook.module for hook in HOOKS if hook.name in wanted} - sys.modules.keys()))
-
-
-def expected() -> set[str]:
-    """Names of the hooks that belong to this process's platform."""
-    platform = os.environ.get("VERL_PLATFORM", "")
-    return {hook.name for hook in HOOKS if hook.platform in ("", platform)}
+    sys.meta_path.insert(0, _Finder({hook.module for hook in HOOKS} - sys.modules.keys()))
 
 
 def active() -> set[str]:
@@ -82,7 +73,7 @@ def active() -> set[str]:
 
 def report() -> str:
     """What is wrong with the hooks of this process: empty if every one whose module was imported is in place."""
-    missing = sorted(hook.name for hook in HOOKS if hook.name in expected() - active() and hook.module in sys.modules)
+    missing = sorted(hook.name for hook in HOOKS if hook.name not in _applied and hook.module in sys.modules)
     return f"process {os.getpid()} runs Verl without {', '.join(missing)}" if missing else ""
 
 
@@ -146,9 +137,8 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        wanted = expected()
         for hook in HOOKS:
-            if hook.module == module.__name__ and hook.name in wanted:
+            if hook.module == module.__name__:
                 apply(hook, module)
 
 
@@ -219,11 +209,10 @@ HOOKS: tuple[Hook, ...] = (
         build=weight_sockets.remembered_call,
     ),
     Hook(
-        name="one_gloo",
+        name="process_group",
         module="verl.utils.distributed",
         target="initialize_global_process_group_ray",
         source="761a94d1a2e058d3",
-        build=corrections.one_gloo,
-        platform="cpu",
+        build=corrections.process_group,
     ),
 )
