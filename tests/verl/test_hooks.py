@@ -341,6 +341,20 @@ def test_positions_are_one_dimensional_and_nothing_is_processed_again_whatever_t
     assert plain._compute_position_ids(ids, mask, {}).dim() == 3, "Verl has changed: the correction is not needed"
 
 
+def test_a_trainer_process_shows_the_hook_of_the_loss_before_the_first_loss(tmp_path: Path, in_a_worker: Any) -> None:
+    code = (
+        "import sys\n"
+        "from stateward.training import verl_hooks\n"
+        "from stateward.training.trainer import _hook_report\n"
+        "assert 'head_on_device' not in verl_hooks.active()\n"
+        "assert _hook_report(None) == ''\n"
+        "assert 'head_on_device' in verl_hooks.active()\n"
+        "verl_hooks._applied.discard('head_on_device'); assert 'head_on_device' in _hook_report(None)\n"
+    )
+    done = in_a_worker(code, **metadata_environment(tmp_path))
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
 def test_hooks_are_in_place_in_a_fresh_process(tmp_path: Path, in_a_worker: Any) -> None:
     code = (
         "import importlib, verl\n"

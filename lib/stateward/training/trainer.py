@@ -96,7 +96,8 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
     def on_init_end(self) -> None:
         super().on_init_end()
-        # Every trainer process shows that the corrections are in place in it.
+        # Every trainer process shows that the corrections are in place in it. An engine has shown it when it got its
+        # weights: its end of their socket is one of them.
         reports = [worker.__ray_call__.remote(_hook_report) for worker in self.actor_rollout_wg.workers]
         wrong = [text for text in (verl_hooks.report(), *ray.get(reports)) if text]
         if wrong:
@@ -186,6 +187,8 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
 
 
 def _hook_report(worker: Any) -> str:
+    import verl.utils.experimental.torch_functional as _loss  # noqa: F401 - Verl imports it in the first step
+
     return verl_hooks.report()
 
 
