@@ -63,7 +63,7 @@ def test_equal_conditions_compare(tmp_path: Path, base: Plan) -> None:
         ("policy.tool_parser=hermes", "server.tool_parser"),
         ("policy.reasoning_parser=qwen3", "server.reasoning_parser"),
         ("policy.template.reasoning_effort=low", "server.template_settings.reasoning_effort"),
-        ("serve.dtype=float32", "server.dtype"),
+        ("serve.dtype=bfloat16", "server.dtype"),
         ("serve.tensor_parallel=2", "server.tensor_parallel"),
         ("serve.extra.quantization=fp8", "server.extra.quantization"),
         ("episode.max_agent_turns=3", "settings.episode.max_agent_turns"),
