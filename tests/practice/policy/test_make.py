@@ -17,7 +17,7 @@ from stateward.practice.policy.tokenizer import render
 from stateward.practice.policy.training import encode, new_model, raise_residual, states_behind
 
 TOKENIZER = load_tokenizer(SHIPPED)
-SHORT = dataclasses.replace(RECIPE, tokenizer_texts=100, steps=4)
+SHORT = dataclasses.replace(RECIPE, tokenizer_texts=30, steps=4, batch=8)
 
 
 @pytest.mark.slow
