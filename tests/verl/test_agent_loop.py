@@ -228,7 +228,7 @@ async def test_a_row_is_what_verl_makes_of_the_same_episode(monkeypatch: pytest.
         name: verls[name] for name in ("keys", "tags", "partition_id")
     }
     assert set(ours["fields"].keys()) == set(verls["fields"].keys())
-    for name in ours["fields"]:
+    for name in sorted(ours["fields"].keys()):
         one, other = ours["fields"][name], verls["fields"][name]
         same = torch.equal(one, other) if isinstance(one, torch.Tensor) else list(one) == list(other)
         assert same, name
