@@ -188,7 +188,9 @@ async def test_a_group_goes_into_the_queue_in_one_message(monkeypatch: pytest.Mo
     }
     fields = put["fields"]
     assert [list(row) for row in fields["input_ids"]] == [[1, 2, 3, 4, 5]] * 2
+    # Of one dimension and without images, whatever the model could see: no processor is asked.
     assert [list(row) for row in fields["position_ids"]] == [[0, 1, 2, 3, 4]] * 2
+    assert list(fields["multi_modal_inputs"]) == [{}] * 2
     assert [list(row) for row in fields["loss_mask"]] == [[1, 0]] * 2
     assert [list(row) for row in fields["rm_scores"]] == [[0.0, 1.0], [0.0, 0.0]]
     assert [list(row) for row in fields["rollout_log_probs"]] == [[-0.5, 0.0]] * 2

@@ -316,31 +316,6 @@ def test_what_verls_launcher_sets_is_set_and_a_shells_own_wins(tmp_path: Path, m
     assert worker_environment(config, paths)["NCCL_DEBUG"] == "INFO"
 
 
-def test_positions_are_one_dimensional_and_nothing_is_processed_again_whatever_the_model_sees(engine: Any) -> None:
-    """Verl's worker would ask the processor of a model that can see for three-dimensional positions."""
-    from stateward.training.manager import EpisodeWorker, VerlWorker
-
-    class Seeing:
-        """A processor: Verl knows one by its image processor."""
-
-        image_processor = object()
-
-        def __call__(self, **_: Any) -> Any:
-            raise AssertionError("the text went through the processor")
-
-        def get_rope_index(self, input_ids: Any, **_: Any) -> Any:
-            return torch.zeros(3, *input_ids.shape, dtype=torch.int64), None
-
-    worker = object.__new__(EpisodeWorker)
-    worker.processor, worker.tokenizer = Seeing(), None
-    ids, mask = torch.tensor([[5, 6, 7]]), torch.ones(1, 3, dtype=torch.int64)
-    assert worker._compute_position_ids(ids, mask, {}).tolist() == [[0, 1, 2]]
-    assert worker._compute_multi_modal_inputs(SimpleNamespace(multi_modal_data={}), ids) == {}
-    plain = object.__new__(VerlWorker)
-    plain.processor, plain.tokenizer = worker.processor, None
-    assert plain._compute_position_ids(ids, mask, {}).dim() == 3, "Verl has changed: the correction is not needed"
-
-
 def test_a_trainer_process_shows_the_hook_of_the_loss_before_the_first_loss(tmp_path: Path, in_a_worker: Any) -> None:
     code = (
         "import sys\n"
