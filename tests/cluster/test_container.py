@@ -160,11 +160,28 @@ def test_a_signal_reaches_the_program_and_its_status_comes_back(place: Path) -> 
     assert list((place / "scratch").iterdir()) == []
 
 
-def test_a_requeue_that_the_image_asked_for_is_done_outside(place: Path) -> None:
-    (place / "bin" / "scontrol").write_text('#!/bin/sh\necho "$@" > "$(dirname "$0")/scontrol-called"\n')
+#: The first time it dies as one does whose connection a busy controller closes; then it notes its arguments.
+SCONTROL = """#!/bin/bash
+cd "$(dirname "$0")"
+if [ ! -e asked ]; then touch asked; trap - PIPE; kill -s PIPE $$; fi
+echo "$@" >> scontrol-called
+"""
+
+
+def test_a_requeue_that_the_image_asked_for_is_done_outside_until_it_is_heard(place: Path) -> None:
+    (place / "bin" / "scontrol").write_text(SCONTROL)
     (place / "bin" / "scontrol").chmod(0o755)
     assert started(place, "requeue").wait(timeout=60) == 7
     assert (place / "bin" / "scontrol-called").read_text() == "requeue 12_3\n"
+    assert list((place / "scratch").iterdir()) == []
+
+
+def test_a_step_that_is_ended_asks_no_more(place: Path) -> None:
+    """The controller heard the question and its answer was lost."""
+    (place / "bin" / "scontrol").write_text('#!/bin/sh\necho "$@" >> "$(dirname "$0")/called"\nkill $PPID\nexit 1\n')
+    (place / "bin" / "scontrol").chmod(0o755)
+    assert started(place, "requeue").wait(timeout=60) == 7
+    assert (place / "bin" / "called").read_text() == "requeue 12_3\n"
 
 
 def test_inside_the_image_it_becomes_the_program(place: Path) -> None:

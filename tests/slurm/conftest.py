@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -87,6 +88,12 @@ def on_plain_cluster(without_accounting: OneMachineSlurm, monkeypatch: pytest.Mo
     emptied(without_accounting)
 
 
+def cluster_state() -> str:
+    """Slurm's own account of its jobs and nodes, of the cluster that this process is logged in to."""
+    shown = [subprocess.run(["scontrol", "show", what], capture_output=True, text=True) for what in ("jobs", "nodes")]
+    return "\n".join(done.stdout + done.stderr for done in shown)
+
+
 @pytest.fixture
 def profile() -> ClusterProfile:
     return load_profile(ROOT / "configs" / "cluster" / "practice.yaml")
@@ -94,12 +101,12 @@ def profile() -> ClusterProfile:
 
 @pytest.fixture
 def until() -> Callable[..., None]:
-    """Wait for an event with a generous deadline."""
+    """Wait for an event with a generous deadline; one that does not come says how the cluster stood."""
 
     def wait(true: Callable[[], bool], seconds: float = 240.0) -> None:
         deadline = time.monotonic() + seconds
         while not true():
-            assert time.monotonic() < deadline, "not within its deadline"
+            assert time.monotonic() < deadline, f"not within its deadline\n{cluster_state()}"
             time.sleep(0.1)
 
     return wait

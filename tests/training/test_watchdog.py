@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -15,16 +16,39 @@ import pytest
 
 from stateward.config import Config
 from stateward.config.schema import EpisodeConfig, TrainConfig
-from stateward.errors import SystemFault, UserError
+from stateward.errors import UserError
 from stateward.training import stacks
 from stateward.training.watchdog import STATUS, Watchdog, check_patience
 
 
-def test_a_main_thread_that_waits_for_ever_is_told() -> None:
-    text = r"nothing was finished for 0\.0.* minutes; 3 groups run"
-    with pytest.raises(SystemFault, match=text) as caught, Watchdog(0.2, lambda: "3 groups run"):
-        threading.Event().wait()
-    assert caught.value.kind == "training"
+def in_a_process(code: str, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_main_thread_that_waits_for_ever_is_told_and_may_end_its_process_itself() -> None:
+    """In a process of its own, here and below: the watchdog that has bitten ends the process that outlives it."""
+    process = in_a_process(
+        """
+        import threading
+        from stateward.errors import SystemFault
+        from stateward.training.watchdog import Watchdog
+
+        try:
+            with Watchdog(0.2, lambda: "3 groups run"):
+                threading.Event().wait()
+        except SystemFault as fault:
+            print(fault)
+        """
+    )
+    told, error = process.communicate()
+    assert process.returncode == 0, error
+    assert re.fullmatch(r"training: nothing was finished for 0\.0\d* minutes; 3 groups run\n", told)
 
 
 def test_what_moves_is_left_alone() -> None:
@@ -50,16 +74,6 @@ def test_a_watchdog_that_would_bite_a_long_episode_is_refused() -> None:
         check_patience(config)
     config.train.watchdog_minutes = 10.1
     check_patience(config)
-
-
-def in_a_process(code: str, **env: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env={**os.environ, **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
 
 
 def test_a_main_thread_that_cannot_be_told_is_ended_with_its_stacks() -> None:

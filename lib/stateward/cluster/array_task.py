@@ -19,6 +19,7 @@ from submitit import JobEnvironment
 from submitit.core.submission import process_job
 from submitit.core.utils import DelayedSubmission
 
+from stateward.cluster.requeue import prepare
 from stateward.cluster.shard_call import ShardCall
 from stateward.store.durable import move_into_place
 
@@ -33,6 +34,7 @@ def main(folder: Path, array: Path) -> None:
     os.environ["SUBMITIT_FOLDER"] = str(folder)  # where JobEnvironment looks for its paths
     job = JobEnvironment()
     pickle: Path = job.paths.submitted_pickle
+    prepare(job.paths)
     if not pickle.exists():
         _write_call(pickle, json.loads(array.read_text()), int(job.array_task_id))
     process_job(folder)

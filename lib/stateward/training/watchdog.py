@@ -43,10 +43,12 @@ def check_patience(config: Config) -> None:
 
 
 class Watchdog:
-    """Ends the block that it guards when `touch` was not called for `seconds`.
+    """Ends the block that it guards when `touch` was not called for `seconds`, and then the process with it.
 
     Args:
         report: called first, in the watchdog's thread; what it returns goes into the text of the fault.
+        grace_seconds: a process that has not ended by then is ended, with status `STATUS` and its stacks on standard
+            error; also when the block was left.
 
     Raises:
         SystemFault: in the main thread, wherever it stands, which must be inside the block.

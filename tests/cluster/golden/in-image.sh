@@ -64,8 +64,18 @@ while :; do
     status=$?
     [ -n "$signalled" ] || break # a signal ends the wait, not the program
 done
-# What submitit asked of scontrol, which the image does not have.
-if [ -s "$private/.requeue" ]; then scontrol requeue "$(cat "$private/.requeue")"; fi
+child=
+# What submitit asked of scontrol, which the image does not have. A busy controller may close the connection under it;
+# one that has heard it ends this step.
+if [ -s "$private/.requeue" ]; then
+    for pause in 1 2 4 8 16; do
+        signalled=
+        if scontrol requeue "$(cat "$private/.requeue")"; then break; fi
+        sleep "$pause" &
+        wait "$!" || kill "$!" 2> /dev/null
+        [ -z "$signalled" ] || break
+    done
+fi
 trap '' TERM USR1 USR2 # the cleaning up is not cut short
 rm -rf -- "$private"
 exit "$status"
