@@ -69,17 +69,25 @@ if [ "$again" = no ] && [ "$status" != 0 ]; then
     "$PYTHON" -m stateward.cluster.retry --shared "$RUN_DIR/train" --status "$status" \
         --progress "checkpoints/*/VERIFIED" --told plan/driver_result.json && again=yes
 fi
-# A job that was cancelled, or that Slurm itself requeues at a preemption, is not RUNNING any more.
-state=$(squeue --noheader --jobs "$SLURM_JOB_ID" --format %T | head -n 1)
-if [ "$again" = yes ] && [ "$status" != 0 ] && [ "$state" = RUNNING ]; then
-    if [ "${SLURM_RESTART_COUNT:-0}" -lt "$MAX_RESTARTS" ]; then
+# A busy controller may close the connection under a question: it is asked again.
+ask() {
+    for pause in 1 2 4 8 16 32; do "$@" && return; sleep "$pause"; done
+    "$@"
+}
+if [ "$again" = yes ] && [ "$status" != 0 ]; then
+    # A job that was cancelled, or that Slurm itself requeues at a preemption, is not RUNNING any more.
+    state=$(ask squeue --noheader --jobs "$SLURM_JOB_ID" --format %T)
+    if [ "${state%%[!A-Z]*}" = RUNNING ] && [ "${SLURM_RESTART_COUNT:-0}" -ge "$MAX_RESTARTS" ]; then
+        echo "$(date +%FT%T) not requeued: $MAX_RESTARTS restarts are the bound"
+    elif [ "${state%%[!A-Z]*}" = RUNNING ]; then
         echo "$(date +%FT%T) requeue after ${SLURM_RESTART_COUNT:-0} restarts"
-        scontrol requeue "$SLURM_JOB_ID"
-        # Slurm ends this shell now; waiting keeps the job from ending by itself first.
         trap 'exit "$status"' TERM
-        sleep infinity &
-        wait
+        if ask scontrol requeue "$SLURM_JOB_ID"; then
+            # Slurm ends this shell now; waiting keeps the job from ending by itself first.
+            sleep infinity &
+            wait
+        fi
+        echo "$(date +%FT%T) scontrol did not put the job back: submit it again, it goes on where it stopped"
     fi
-    echo "$(date +%FT%T) not requeued: $MAX_RESTARTS restarts are the bound"
 fi
 exit "$status"

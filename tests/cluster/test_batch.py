@@ -65,5 +65,58 @@ def test_scripts_are_valid_shell(name: str) -> None:
     subprocess.run(["bash", "-n", str(ROOT / "sbatch" / name)], check=True)
 
 
+#: Stubs of what the script calls: the step fails, and Slurm's clients refuse as often as their file has lines.
+STUBS = {
+    "python": "exit 0",  # the failure is worth another start
+    "srun": "exit 1",
+    "squeue": "refuse squeue; echo RUNNING; echo RUNNING",
+    "scontrol": 'refuse scontrol; echo "$@" >> asked; kill $PPID',  # Slurm ends the script
+    "sleep": '[ "$1" != infinity ] || exec /bin/sleep infinity',
+}
+REFUSE = """#!/bin/bash
+cd "$(dirname "$0")"
+refuse() { if [ -s "$1.refusals" ]; then sed -i 1d "$1.refusals"; trap - PIPE; kill -s PIPE $$; fi; }
+"""
+
+
+def ended(folder: Path, **refusals: int) -> subprocess.CompletedProcess[str]:
+    """The training job's script at the end of a failed step, where Slurm's clients refuse `refusals` times."""
+    places = folder / "bin"
+    places.mkdir()
+    for name, text in STUBS.items():
+        (places / name).write_text(f"{REFUSE}{text}\n")
+        (places / name).chmod(0o755)
+        (places / f"{name}.refusals").write_text("no\n" * refusals.get(name, 0))
+    text = training_job(
+        profile=load_profile(ROOT / "configs" / "cluster" / "practice.yaml"),
+        name="t",
+        log=str(folder / "log"),
+        config="c.yaml",
+        run_dir=str(folder / "run"),
+        home=str(folder),
+    )
+    env = {
+        "PATH": f"{places}:/usr/bin:/bin",
+        "PYTHON": str(places / "python"),
+        "SLURM_JOB_ID": "12",
+        "HOME": str(folder),
+    }
+    return subprocess.run(["bash", "-c", text], env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_busy_controller_is_asked_until_it_puts_the_job_back(tmp_path: Path) -> None:
+    done = ended(tmp_path, squeue=2, scontrol=3)
+    assert (tmp_path / "bin" / "asked").read_text() == "requeue 12\n"
+    assert done.returncode == 1
+    assert "requeue after 0 restarts" in done.stdout
+
+
+def test_a_controller_that_never_answers_does_not_hold_the_devices(tmp_path: Path) -> None:
+    done = ended(tmp_path, scontrol=99)
+    assert not (tmp_path / "bin" / "asked").exists()
+    assert done.returncode == 1
+    assert "submit it again" in done.stdout
+
+
 if __name__ == "__main__":
     print(rendered_q38(), end="")
