@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
+from stateward.campaign import interrupts
 from stateward.config import Config, load_config
 from stateward.errors import DeadEnd, SystemFault, UserError
 
@@ -99,7 +98,7 @@ def entry(main: Callable[[Sequence[str] | None], int]) -> None:
 
     SIGTERM is an interrupt too (Slurm sends it), so that what was started ends and what is open is closed.
     """
-    signal.signal(signal.SIGTERM, _interrupt)
+    interrupts.listen()
     try:
         sys.exit(main(None))
     except UserError as error:
@@ -114,7 +113,3 @@ def entry(main: Callable[[Sequence[str] | None], int]) -> None:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         sys.exit(130)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

@@ -6,7 +6,6 @@ takes a JSON file and nothing else, so that a Slurm array task and this machine 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import Iterator, Sequence
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stateward.campaign import interrupts
 from stateward.campaign.endpoints import check_endpoints
 from stateward.campaign.layout import model_path, require_label, selected_tasks
 from stateward.campaign.prompts import check_prompts
@@ -184,7 +184,7 @@ def run_shard(spec_file: str) -> dict[str, Any]:
             longest = check_prompts(config, sampled, tasks, trainable=spec["stage"] == PROBE)
             print(f"the longest of {len(tasks)} prompts has {longest} tokens", flush=True)
         with stage.record_worker(shard=spec["shard"], **worker_facts(sampled.devices)):
-            tally = asyncio.run(_run_shard(config, stage, sampled, spec, tasks))
+            tally = interrupts.run(_run_shard(config, stage, sampled, spec, tasks))
     return {**vars(tally), "void": tally.void}
 
 
