@@ -18,8 +18,8 @@ from typing import Any
 
 from submitit.core import job_environment
 
-#: Seconds between two tries. A cluster gives a signalled job at least some minutes.
-PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+#: Seconds between two tries, half a minute in all.
+_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 
 
 class RequeueOnce(job_environment.SignalHandler):  # type: ignore[misc]
@@ -36,7 +36,7 @@ def until_heard(ask: Callable[[int], None]) -> Callable[[int], None]:
     """`ask` again when scontrol failed. A controller that heard it ends the step, and this wait with it."""
 
     def requeue(countdown: int) -> None:
-        for pause in PAUSES:
+        for pause in _PAUSES:
             try:
                 return ask(countdown)
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
