@@ -25,7 +25,12 @@ from stateward.config import ServeConfig
 from stateward.errors import SystemFault, UserError
 
 STAND_IN = """
-import http.server, json, os, signal, subprocess, sys, tempfile, time
+import http.server, json, multiprocessing, os, signal, subprocess, sys, tempfile, threading, time
+
+def illegal_instruction():
+    threading.Thread(target=signal.pause, daemon=True).start()
+    os.kill(os.getpid(), signal.SIGILL)
+    signal.pause()
 
 def main():
     mode = os.environ["STAND_IN"]
@@ -36,6 +41,12 @@ def main():
         sys.exit(3)
     if mode == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if mode == "engine":  # as vLLM: the engine is a process of its own, and its end is no reason for another status
+        engine = multiprocessing.get_context("fork").Process(target=illegal_instruction, name="EngineCore")
+        engine.start()
+        engine.join()
+        print("shutting down", flush=True)
+        sys.exit(0)
     if mode == "silent":
         signal.pause()
     if mode == "stubborn":
@@ -121,6 +132,18 @@ def test_a_dead_process_ends_the_wait_at_once(start: Serve, tmp_path: Path, mode
     assert "earlier server" not in caught.value.cause
     assert str(log) in caught.value.cause
     assert log.read_text().startswith("of an earlier server\n")
+
+
+def test_the_signal_that_killed_the_engine_is_named_with_its_stack(start: Serve) -> None:
+    """vLLM's command line ends with status 0 or 1 when its engine dies by a signal."""
+    said = "vLLM ended because its engine process was killed by SIGILL before it was ready"
+    with pytest.raises(SystemFault, match=said) as caught, start("engine", 300.0):
+        pass
+    stack, tail = caught.value.cause.split("the last lines of its log")
+    assert "Fatal Python error: Illegal instruction" in stack
+    assert "in illegal_instruction" in stack
+    assert "in _bootstrap" not in stack.split("Current thread")[0], "of another thread"
+    assert "  | shutting down" in tail
 
 
 def test_a_server_that_never_answers_is_given_up(start: Serve) -> None:

@@ -91,3 +91,9 @@ async def test_preflight_goes_through_the_server(xml_server: VllmServer, qwen: M
         wrong = Interpreter(tokenizer, "hermes", "qwen3")
         with pytest.raises(SystemFault, match="did not come back from the server: the visible text is"):
             await check_server(Renderer(tokenizer), wrong, sampler)
+
+
+def test_every_process_of_it_asked_for_amx(xml_server: VllmServer) -> None:
+    log = xml_server.log.read_text()
+    for process in ("APIServer", "EngineCore"):
+        assert any(process in line and "stateward_amx" in line for line in log.splitlines()), log[:3000]

@@ -15,6 +15,10 @@ import psutil
 import torch
 from verl.plugin.platform import PlatformBase, PlatformRegistry
 
+from stateward.cluster.services.cpu_kernels import allow_amx
+
+allow_amx()  # before the first kernel of a trainer process
+
 
 class CpuDevice(str):
     """The one device. Verl uses its platform's device as a string, in ``f"{name}:{device}"``, and as an index."""

@@ -163,6 +163,7 @@ def _environment(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",  # everything is read from the checkpoint directory
         "VLLM_NO_USAGE_STATS": "1",
         "PYTHONUNBUFFERED": "1",  # or the last log lines of a process that dies are lost
+        "PYTHONFAULTHANDLER": "1",  # a process that dies by a signal writes its Python stack
     }
     if is_cpu_build():
         chosen |= {
@@ -226,15 +227,35 @@ def _wait_until_ready(
 
 
 def _ended(status: int) -> str:
-    return f"was killed by {signal.Signals(-status).name}" if status < 0 else f"exited with status {status}"
+    if status < 0:
+        return f"was killed by {signal.Signals(-status).name}"
+    if status - 128 in set(signal.Signals):  # see `vllm_process`
+        return f"ended because its engine process was killed by {signal.Signals(status - 128).name}"
+    return f"exited with status {status}"
 
 
 def log_tail(log: Path, offset: int = 0) -> str:
-    """The last lines of a server's log, none from before `offset`, and where the rest is."""
+    """The last lines of a server's log, none from before `offset`, and where the rest is. If a process of it died by a
+    signal, the Python stack that it wrote comes first."""
     with log.open("rb") as file:
         file.seek(max(offset, log.stat().st_size - _LOG_BYTES))
-        lines = file.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
-    return "; the last lines of its log:\n" + "\n".join(f"  | {line}" for line in lines) + f"\n  all of it: {log}"
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    parts = [("the Python stack of the process that died", _fatal_stack(lines))]
+    parts.append(("the last lines of its log", lines[-_LOG_LINES:]))
+    shown = [f"; {title}:\n" + "\n".join(f"  | {line}" for line in part) for title, part in parts if part]
+    return "".join(shown) + f"\n  all of it: {log}"
+
+
+def _fatal_stack(lines: list[str]) -> list[str]:
+    """What Python's faulthandler wrote last: the signal and the stack of the thread that got it."""
+    starts = [number for number, line in enumerate(lines) if "Fatal Python error: " in line]
+    if not starts:
+        return []
+    stack = lines[starts[-1] :]
+    # Of several threads the current one comes under its own heading; what follows it is not needed.
+    current = next((number for number, line in enumerate(stack) if "Current thread" in line), 0)
+    end = next((number for number in range(current + 1, len(stack)) if not stack[number].strip()), len(stack))
+    return [stack[0], *stack[max(current, 1) : min(end, current + _LOG_LINES)]]
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
