@@ -1,7 +1,7 @@
 # stateward on one machine. `make run` and `make test` set up what they need; nothing else has to be done first.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup system run test test-fast chaos chaos-training lint type lock cluster-lock image practice-image practice-policy slurm-up slurm-down clean
+.PHONY: help setup system run test test-fast test-nightly chaos chaos-training lint type lock cluster-lock image practice-image practice-policy slurm-up slurm-down clean
 
 # Python 3.11 or 3.12. The environment lies in the checkout; downloads are cached outside it.
 VENV ?= .venv
@@ -34,11 +34,15 @@ $(VENV)/.ready: pyproject.toml containers/practice.lock containers/setup.sh
 system: ## Debian packages that the slow tests use (as root; on other systems they are skipped, saying why)
 	@bash containers/debian.sh
 
-test: setup system lint type ## every test, with real engines where this machine has them
-	@bash tests/run.sh $(PY)
+test: setup system lint type ## the tests, with real engines where this machine has them
+	@$(PY) tests/run.py
+
+test-nightly: test ## the same, what takes longer, and things killed at random for an hour
+	@$(PY) tests/run.py --nightly
+	@$(MAKE) chaos chaos-training
 
 test-fast: setup ## the unit tests, under two minutes
-	@$(PY) -m pytest -q -n 2 -m "not engines and not slurm and not apptainer and not typesense and not browser and not slow"
+	@$(PY) -m pytest -q -n 2 -m "not (engines or verl or slurm or apptainer or typesense or browser or slow or nightly or chaos)"
 
 chaos: setup system ## ROUNDS (40) of killing something at random under campaigns on a real Slurm; half an hour
 	@$(PY) tests/slurm/chaos/run.py --rounds $(ROUNDS) --seed $(SEED) --tally $(TALLY)

@@ -40,5 +40,6 @@ fi
 # The lock names every package once, torch excepted, so no resolver runs: Verl's own requirements exclude the
 # transformers that this vLLM wants, although the two work together for text models.
 say "packages of containers/practice.lock"
-"$py" -m uv pip install --quiet --python "$py" --no-deps -r "$here/containers/practice.lock"
+# Compiled here, once: otherwise each of a run's processes compiles torch, vLLM and Verl at the same time.
+"$py" -m uv pip install --quiet --python "$py" --no-deps --compile-bytecode -r "$here/containers/practice.lock"
 "$py" -m uv pip install --quiet --python "$py" --no-deps -e "$here"

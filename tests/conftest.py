@@ -1,4 +1,4 @@
-"""Real servers that tests of several folders use."""
+"""Real servers that tests of several folders use, and the order in which tests run side by side."""
 
 from __future__ import annotations
 
@@ -7,9 +7,56 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from stateward.cluster.services.vllm import VllmServer
+
+ROOT = Path(__file__).parents[1]
+#: The longest files of `make test`, in the order in which they begin; the rest fills what they leave.
+LONGEST = (
+    "slurm/test_campaign.py",
+    "slurm/test_trained_ledger.py",
+    "verl/test_stop_and_resume.py",
+    "vllm/test_parity.py",
+    "verl/test_adapter.py",
+)
+#: Files that share a server, which is started once in the process that runs them.
+TOGETHER = {
+    "slurm/test_campaign.py": "practice server",
+    "slurm/test_trained_ledger.py": "practice server",
+    "vllm/test_two_ways.py": "practice server",
+    "vllm/test_server.py": "chat server",
+    "vllm/test_parity.py": "chat server",
+}
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """With ``--dist loadgroup`` a file stays in one process, which keeps what its module's fixtures made."""
+
+    def name(item: pytest.Item) -> str:
+        return item.path.relative_to(ROOT / "tests").as_posix()
+
+    def place(item: pytest.Item) -> tuple[int, bool]:
+        file = name(item)
+        return LONGEST.index(file) if file in LONGEST else len(LONGEST), item.get_closest_marker("engines") is None
+
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name(item), name(item))))
+    items.sort(key=place)
+
+
+def pytest_report_header() -> str:
+    """What the processor has of the instructions that torch and vLLM choose their kernels by."""
+    file = Path("/proc/cpuinfo")
+    words = set(file.read_text().split()) if file.is_file() else set()
+    return "processor: " + (" ".join(sorted(words & {"avx2", "avx512f", "avx512_bf16", "amx_tile"})) or "none of AVX2")
+
 
 #: Two packages of the registry, each with a half of a real server (see CONTRIBUTING).
 _HALVES = {
@@ -50,9 +97,24 @@ def practice_image(apptainer: Path) -> Path:
     return Path(_printed_path("practice-image.sh", "--environment-only"))
 
 
+@pytest.fixture(scope="session")
+def practice_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
+    """The practice policy behind a real vLLM, as the practice configuration serves it, with a chat endpoint beside the
+    completions."""
+    from stateward.campaign.layout import model_path
+    from stateward.cluster.services.vllm import serve
+    from stateward.config import load_config
+
+    config = load_config(ROOT / "configs" / "practice.yaml", [])
+    config.serve.extra = {"enable-auto-tool-choice": True, "tool-call-parser": config.policy.tool_parser}
+    log = tmp_path_factory.mktemp("server") / "vllm.log"
+    with serve(model_path(config), config.serve, max_model_len=config.evaluate.max_model_len, log=log) as running:
+        yield running
+
+
 def _printed_path(script: str, *arguments: str) -> str:
     """What a script of containers/ prints. Status 3 says that this machine cannot do it."""
-    path = Path(__file__).parents[1] / "containers" / script
+    path = ROOT / "containers" / script
     done = subprocess.run(
         ["bash", str(path), *arguments],
         env=os.environ | {"PYTHON": sys.executable},

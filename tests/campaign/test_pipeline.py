@@ -20,9 +20,8 @@ def arguments(step: Step) -> list[str]:
 def test_one_training() -> None:
     config = load_config(PRACTICE, ["run_dir=runs/x"])
     commands = [arguments(step) for step in steps(PRACTICE, config, ["train.steps=3"])]
-    assert [c[0] for c in commands] == [
-        *("probe.py", "curate.py", "train.py", "merge.py", "evaluate.py", "evaluate.py", "report.py")
-    ]
+    assert [c[0] for c in commands] == [*("probe.py", "curate.py", "train.py", "merge.py", "evaluate.py", "report.py")]
+    assert "--evaluate-base" in commands[0], "probe and evaluation of the base share a server"
     assert all("train.steps=3" in c for c in commands[:-1])
     assert not any("--seeds" in c or "--model" in c for c in commands)
 
@@ -34,8 +33,7 @@ def test_each_seed_is_trained_merged_and_evaluated() -> None:
         (command,) = (c for c in commands if c[0] == name)
         assert command[-2:] == ["--seeds", "2"]
     evaluated = {c[c.index("--label") + 1]: c for c in commands if c[0] == "evaluate.py"}
-    assert list(evaluated) == ["base", "tuned-seed1", "tuned-seed2"]
-    assert "--model" not in evaluated["base"]
+    assert list(evaluated) == ["tuned-seed1", "tuned-seed2"]
     assert evaluated["tuned-seed2"][-2:] == ["--model", "runs/x/seeds/2/merged"]
 
 
@@ -46,7 +44,7 @@ def test_many_evaluations_are_told_by_the_first_and_the_last() -> None:
     assert [line.split(":")[0] for line in told] == [
         *("evaluate tuned-seed1", "... and of seeds 2 to 999 likewise", "evaluate tuned-seed1000")
     ]
-    assert len(list(plan_lines(steps(PRACTICE, config, [], seeds=3)))) == 2 * (6 + 3)
+    assert len(list(plan_lines(steps(PRACTICE, config, [], seeds=3)))) == 2 * (5 + 3)
 
 
 def test_the_first_stage_that_fails_ends_the_campaign(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,7 @@ def test_serving_as_published(config: Config, monkeypatch: pytest.MonkeyPatch) -
     assert (sampling.max_tokens_per_turn, config.evaluate.trials, config.serve.replicas) == (8192, 20, 16)
 
 
-@pytest.mark.engines
+@pytest.mark.verl
 def test_vllm_knows_every_flag(config: Config) -> None:
     arguments = service.serve_arguments(Path("model"), config.serve, config.evaluate.max_model_len, 8000)
     code = (

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from small_campaign import SmallCampaign
 from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
 from stateward.cluster.profile import ClusterProfile, load_profile
 
@@ -55,6 +56,15 @@ def without_accounting() -> Iterator[OneMachineSlurm]:
     """A second cluster without slurmdbd: no sacct, no accounts."""
     with one_machine_slurm(accounting=False) as cluster:
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def campaign(tmp_path_factory: pytest.TempPathFactory, slurm: OneMachineSlurm) -> SmallCampaign:
+    """A whole campaign that was killed on the way and ended."""
+    small = SmallCampaign(tmp_path_factory.mktemp("chain") / "it's a run; here", slurm)
+    small.prepare()
+    small.run_with_a_kill()
+    return small
 
 
 def log_in(cluster: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:

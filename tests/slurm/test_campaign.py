@@ -1,146 +1,164 @@
 """The practice campaign as one chain of jobs on a real Slurm, with the real engines, and the same stage run here.
 
-A probe array, the heterogeneous job with Ray over four "nodes" and a real step of Verl on three of them, merge, two
-evaluation arrays, report. Small in everything but its parts.
+A probe array, the heterogeneous job with Ray over three "nodes" and a real step of Verl on two of them, merge, two
+evaluation arrays, report. Small in everything but its parts. An array task is killed on the way, and the campaign is
+called again (`campaign` of conftest.py).
 """
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from stateward.campaign.status_page import status_page
+from small_campaign import ROOT, SmallCampaign
 from stateward.cluster.one_machine import OneMachineSlurm
-from stateward.practice import dataset_path
-from stateward.practice.policy import ensure_policy
+from stateward.cluster.services import vllm as service
+from stateward.cluster.services.vllm import VllmServer
+from stateward.config import BandConfig
+from stateward.difficulty.bands import Bands
+from stateward.difficulty.posterior import band_index
 from stateward.store import Stage, read_records
 
 pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.timeout(3600)]
 
-ROOT = Path(__file__).parents[2]
 LINKS = ("probe", "base", "curate", "train", "merge", "tuned", "report")
 
 
-def overrides(folder: Path) -> list[str]:
-    return [
-        f"policy.model={json.dumps(str(folder / 'policy'))}",
-        f"tasks.train={json.dumps(str(folder / 'orders_train.yaml'))}",
-        f"tasks.benchmark={json.dumps(str(folder / 'orders_benchmark.yaml'))}",
-        *("probe.trials=4", "evaluate.trials=2", "train.nodes=3", "train.steps=1", "train.groups_per_step=3"),
-    ]
+@pytest.fixture
+def run_dir(campaign: SmallCampaign) -> Path:
+    return campaign.run_dir
 
 
-def job(name: str, run_dir: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    command = [sys.executable, str(ROOT / "jobs" / f"{name}.py"), "--config", str(ROOT / "configs" / "practice.yaml")]
-    command += ["--run-dir", str(run_dir), *arguments, *overrides(run_dir.parent)]
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout
-
-
-@pytest.fixture(scope="module")
-def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("chain")
-    # A copy: the jobs of one chain must all see the same policy.
-    shutil.copytree(ensure_policy(), folder / "policy")
-    for name in ("orders_train", "orders_benchmark"):
-        uids = yaml.safe_load((dataset_path() / f"{name}.yaml").read_text())
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump(uids[::3][:8]))
-    return folder / "it's a run; here"
-
-
-def pipeline(run_dir: Path, slurm: OneMachineSlurm) -> str:
-    return job("pipeline", run_dir, "--cluster", "practice", "--shards", "2", env=slurm.env)
-
-
-def queued(slurm: OneMachineSlurm) -> list[str]:
-    while True:
-        asked = slurm.run("squeue", "--noheader", "--array", "--format", "%i %j %T %r")
-        if asked.returncode != -signal.SIGPIPE:  # a busy controller closed the connection under it
-            asked.check_returncode()
-            return asked.stdout.splitlines()
-
-
-def test_the_chain_ends_whole(run_dir: Path, slurm: OneMachineSlurm) -> None:
-    printed = pipeline(run_dir, slurm)
-    assert "train   het" in printed
-    deadline = time.monotonic() + 3000
-    while queued(slurm):
-        assert time.monotonic() < deadline, "\n".join(status(run_dir, slurm))
-        time.sleep(0.5)
-    lines = status(run_dir, slurm)
-    assert (run_dir / "report" / "DONE").is_file(), "\n".join(lines)
-    jobs = json.loads((run_dir / "slurm" / "chain.json").read_text())
-    assert set(jobs) == set(LINKS)
+def test_the_chain_ended_and_what_was_done_before_the_kill_was_kept(
+    campaign: SmallCampaign, slurm: OneMachineSlurm
+) -> None:
+    assert "train   het" in campaign.printed
+    assert set(campaign.jobs) == set(LINKS)
+    probe = read_records(campaign.run_dir / "probe")
+    after = {record.trial.key: record.to_json() for record in probe}
+    assert {key: after[key] for key in campaign.before} == campaign.before
+    assert not probe.duplicates
     if slurm.accounting:
-        ids = ",".join(i for link in jobs.values() for i in link)
-        # Three arrays of two tasks, three jobs, two components. Accounting lags behind the queue.
-        while (states := accounted(slurm, ids)) != ["COMPLETED"] * 11:
+        ids = ",".join(job for link in campaign.jobs.values() for job in link)
+        # One task of the probe again, two arrays of two tasks, three jobs, two components. Accounting lags behind.
+        deadline = time.monotonic() + 300
+        while sorted((states := accounted(slurm, ids)).values()) != ["COMPLETED"] * 10:
             assert time.monotonic() < deadline, states
-            assert len(states) < 11 or {"RUNNING", "PENDING"} & set(states), states
+            assert len(states) < 10 or {"RUNNING", "PENDING"} & set(states.values()), (campaign.jobs, states)
             time.sleep(0.5)
 
 
-def accounted(slurm: OneMachineSlurm, ids: str) -> list[str]:
-    return slurm.run("sacct", "-X", "-n", "-P", "-j", ids, "-o", "state").stdout.split()
+def accounted(slurm: OneMachineSlurm, ids: str) -> dict[str, str]:
+    lines = slurm.run("sacct", "-X", "-n", "-P", "-j", ids, "-o", "jobid,state").stdout.split()
+    return dict(line.split("|", 1) for line in lines)
 
 
-def status(run_dir: Path, slurm: OneMachineSlurm) -> list[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SLURM_CONF", slurm.env["SLURM_CONF"])
-        patch.setenv("PATH", slurm.env["PATH"])
-        return status_page(run_dir)[0]
-
-
-@pytest.mark.parametrize(("name", "number"), [("probe", 32), ("eval/base", 16), ("eval/tuned", 16)])
-def test_every_planned_trial_is_there_once(run_dir: Path, name: str, number: int) -> None:
-    stage = Stage(run_dir, name)
+@pytest.mark.parametrize(
+    ("name", "number", "log"), [("probe", 304, "curate"), ("eval/base", 16, "report"), ("eval/tuned", 16, "report")]
+)
+def test_every_planned_trial_is_there_once_and_was_counted(
+    campaign: SmallCampaign, name: str, number: int, log: str
+) -> None:
+    stage = Stage(campaign.run_dir, name)
     records = read_records(stage.path)
-    counts = stage.manifest["counts"]
+    counts, outcomes = stage.manifest["counts"], Counter(record.outcome.value for record in records)
     assert counts["stored"] + counts.get("saved", 0) == number
     assert (len(records), counts["voids"], records.duplicates) == (counts["stored"], 0, [])
+    assert (counts["passes"], counts["fails"]) == (outcomes["pass"], outcomes["fail"])
+    assert all(record.messages and record.final_state and record.initial_state_hash for record in records)
+    text = campaign.last_log(log)
+    assert f"{name}: {len(records)} of {len(records)} trials stored: {outcomes['pass']} passed" in text
     workers = [json.loads(path.read_text())["slurm"] for path in (stage.path / "workers").glob("*.json")]
-    assert sorted(worker["SLURM_ARRAY_TASK_ID"] for worker in workers) == ["0", "1"]
+    assert {worker["SLURM_ARRAY_TASK_ID"] for worker in workers} == {"0", "1"}
 
 
-def test_ray_spanned_both_components_and_verl_trained_on_three_nodes(run_dir: Path) -> None:
-    text = max((run_dir / "slurm").glob("train-*.log"), key=lambda log: log.stat().st_mtime).read_text()
-    for phase in ("4 nodes see the shared folder", "3 distinct devices, all-reduce 6", "driver ended with status 0"):
+def test_the_training_tasks_lie_in_all_bands_of_difficulty(run_dir: Path) -> None:
+    """The shipped policy is neither hopeless nor perfect."""
+    passes: dict[str, list[bool]] = {}
+    for record in read_records(run_dir / "probe"):
+        passes.setdefault(record.trial.uid, []).append(record.outcome.value == "pass")
+    bands = Bands.from_config(BandConfig())
+    found = Counter(bands.names[int(band_index(sum(p), len(p), bands))] for p in passes.values())
+    assert set(found) == set(bands.names), dict(found)
+
+
+def test_ray_spanned_both_components_and_verl_trained_on_two_nodes(campaign: SmallCampaign, run_dir: Path) -> None:
+    text = campaign.last_log("train")
+    for phase in ("3 nodes see the shared folder", "2 distinct devices, all-reduce 3", "driver ended with status 0"):
         assert phase in text
     steps = [json.loads(line) for line in (run_dir / "train" / "metrics.jsonl").read_text().splitlines()]
     assert [step["step"] for step in steps] == [1]
     mark = json.loads((run_dir / "train" / "checkpoints" / "global_step_1" / "VERIFIED").read_text())
-    assert mark["world_size"] == 3
+    assert mark["world_size"] == 2
     assert Stage(run_dir, "merged").is_done()
 
 
-def test_a_second_call_submits_nothing(run_dir: Path, slurm: OneMachineSlurm) -> None:
-    before = (run_dir / "slurm" / "chain.json").read_text()
-    printed = pipeline(run_dir, slurm)
-    assert printed.count(" done\n") >= len(LINKS)
-    assert (run_dir / "slurm" / "chain.json").read_text() == before
-    assert queued(slurm) == []
+def test_training_reached_its_step_on_real_episodes(run_dir: Path) -> None:
+    episodes = list(read_records(run_dir / "train"))
+    valid = [e for e in episodes if e.outcome.value != "void"]
+    assert len(valid) >= 16
+    for episode in valid:
+        ids, mask, logprobs = (episode.tokens[name] for name in ("ids", "mask", "logprobs"))
+        assert len(ids) == len(mask) == len(logprobs)
+        assert 1 in mask
+    pool = yaml.safe_load((run_dir / "pool" / "train.yaml").read_text())
+    assert {e.trial.uid for e in episodes} <= set(pool)
 
 
-def test_the_same_stage_here_gives_the_same_trials(run_dir: Path) -> None:
-    """The evaluation of the base, here in one shard instead of two array tasks.
+def test_base_and_tuned_were_run_under_the_same_settings_by_different_policies(run_dir: Path) -> None:
+    base, tuned = (Stage(run_dir, f"eval/{label}").manifest["inputs"] for label in ("base", "tuned"))
+    assert {**base, "policy": ""} == {**tuned, "policy": ""}
+    assert base["policy"] != tuned["policy"]
+
+
+def test_a_second_call_submits_nothing(campaign: SmallCampaign) -> None:
+    before = campaign.record()
+    assert campaign.call().count(" done\n") >= len(LINKS)
+    assert campaign.record() == before
+    assert campaign.queued() == []
+
+
+def evaluate(*argv: str) -> int:
+    """jobs/evaluate.py in this process."""
+    spec = importlib.util.spec_from_file_location("job_evaluate", ROOT / "jobs" / "evaluate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return int(module.main(argv))
+
+
+def test_the_same_stage_here_gives_the_same_trials(
+    campaign: SmallCampaign, run_dir: Path, practice_server: VllmServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The evaluation of the base, here in one shard instead of two array tasks, with a server that runs already.
 
     Keys, seeds and initial worlds must be equal, and so must the sampled tokens, as every request has its own seed. A
     sum in another order can flip a token: vLLM's batches differ with what else is in flight. Conversations whose tokens
     are equal must have ended the same way.
     """
+
+    @contextlib.contextmanager
+    def running(*_: Any, **__: Any) -> Iterator[VllmServer]:
+        yield practice_server
+
+    monkeypatch.setattr(service, "serve", running)
+    for name in [name for name in os.environ if name.startswith("SLURM")]:
+        monkeypatch.delenv(name)
     here = run_dir.parent / "here"
     shutil.rmtree(here, ignore_errors=True)
-    job("evaluate", here, "--label", "base", env={k: v for k, v in os.environ.items() if not k.startswith("SLURM")})
+    assert evaluate(*campaign.arguments("--label", "base", run_dir=here)) == 0
     there = {r.trial.key: r for r in read_records(run_dir / "eval" / "base")}
     local = {r.trial.key: r for r in read_records(here / "eval" / "base")}
     assert set(there) == set(local)

@@ -195,6 +195,7 @@ def test_the_nodes_are_looked_at_from_inside(
 
 
 @pytest.mark.engines
+@pytest.mark.nightly
 def test_a_heterogeneous_training_job_in_the_image_ends_as_outside(
     broken_host: OneMachineSlurm, in_image: ClusterProfile, tmp_path: Path, until: Callable[..., None]
 ) -> None:

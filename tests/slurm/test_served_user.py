@@ -21,7 +21,7 @@ from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import submit
 from stateward.practice.policy import ensure_policy
 
-pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slurm, pytest.mark.engines, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 

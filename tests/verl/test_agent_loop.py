@@ -13,7 +13,7 @@ from stateward.outcome import Outcome
 from stateward.training.groups import SessionReport
 from stateward.training.rollout import EpisodeOrder, TrainedEpisode, VoidEpisode
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 pytest.importorskip("verl")
 

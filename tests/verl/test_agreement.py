@@ -9,7 +9,7 @@ import pytest
 
 from stateward.errors import SystemFault
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")

@@ -18,7 +18,7 @@ from stateward.training.paths import TrainPaths
 from stateward.training.plan import worker_environment
 from stateward.training.verl_hooks import HOOKS, Hook, HookRefused
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 torch = pytest.importorskip("torch")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 pytest.importorskip("verl")
 

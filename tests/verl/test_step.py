@@ -19,7 +19,7 @@ from stateward.outcome import Outcome
 from stateward.training.groups import GroupReport, SessionReport, StepGroups, StepStopped, trains
 from stateward.training.plan import plan_training
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("verl")

@@ -1,9 +1,9 @@
 """Real Verl, Ray and FSDP on the CPU: killed again and again, and still the same training.
 
 One run is left alone until its last step, in which it stands still for its watchdog to find. Another, beside it, is
-stopped by kill -9 of an episode host, of the trainer's worker in a step and in the middle of its shards, of the driver
-in a step and at the end of a save; each time the same call goes on from the last verified checkpoint. Both must have
-the same losses and the same weights.
+stopped by kill -9; each time the same call goes on from the last verified checkpoint. Both must have the same losses
+and the same weights. Two kills always: of the driver in a step, and of the trainer's worker in the middle of its
+shards. Nightly five: of an episode host, of the worker in a step, and of the driver at the end of a save, too.
 
 The rollout engine is scripted here; `test_killed_anywhere` has vLLM's, and kills any process at any time.
 """
@@ -33,7 +33,6 @@ pytestmark = [pytest.mark.engines, pytest.mark.timeout(1800)]
 pytest.importorskip("torch")
 pytest.importorskip("verl")
 
-STEPS = 5
 #: Of standing still, in which a start must fit as well. The other run takes longer, so it costs nothing.
 WATCHDOG_MINUTES = 3.0
 COMMON: dict[str, Any] = {"shuffle_rewards": True}  # the control's shuffle must be the same after a resume
@@ -120,28 +119,36 @@ class Stop:
             killed.append(time.monotonic())
 
 
-STOPS = [
+SHARD = "actor/optim_world_size_1_rank_0.pt"
+TWO_KILLS = [Stop(2, is_driver), Stop(3, is_worker, saving=SHARD)]
+FIVE_KILLS = [
     Stop(2, is_host),
     Stop(3, is_worker),
     Stop(4, is_driver),
-    Stop(5, is_worker, saving="actor/optim_world_size_1_rank_0.pt"),
+    Stop(5, is_worker, saving=SHARD),
     Stop(5, is_driver, saving="data.pt"),
 ]
 
 
-def stand_still(runs: Any, run_dir: Path) -> SystemFault:
-    """A run that nobody touches, and that does nothing any more after its last step but one; how it ended."""
-    with Stop(STEPS + 1, None).of(runs, run_dir), pytest.raises(SystemFault) as caught:
-        runs.train(run_dir, steps=STEPS + 1, watchdog_minutes=WATCHDOG_MINUTES, **COMMON)
+def stand_still(runs: Any, run_dir: Path, steps: int) -> SystemFault:
+    """A run that nobody touches, and that does nothing any more after so many steps; how it ended."""
+    with Stop(steps + 1, None).of(runs, run_dir), pytest.raises(SystemFault) as caught:
+        runs.train(run_dir, steps=steps + 1, watchdog_minutes=WATCHDOG_MINUTES, **COMMON)
     return caught.value
 
 
-def test_killed_and_resumed_it_is_the_same_training(small_runs: Any, trained: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "stops", [pytest.param(TWO_KILLS, id="two"), pytest.param(FIVE_KILLS, id="five", marks=pytest.mark.nightly)]
+)
+def test_killed_and_resumed_it_is_the_same_training(
+    stops: list[Stop], small_runs: Any, trained: Any, tmp_path: Path
+) -> None:
     alone, stopped = tmp_path / "alone", tmp_path / "stopped"
-    settings = {"steps": STEPS, "watchdog_minutes": 10.0} | COMMON
+    last_step = stops[-1].step
+    settings = {"steps": last_step, "watchdog_minutes": 10.0} | COMMON
     with ThreadPoolExecutor(1) as beside:
-        still = beside.submit(stand_still, small_runs, alone)
-        for stop in STOPS:
+        still = beside.submit(stand_still, small_runs, alone, last_step)
+        for stop in stops:
             with stop.of(small_runs, stopped) as killed:
                 began = time.monotonic()
                 with pytest.raises(SystemFault) as caught:
@@ -154,13 +161,13 @@ def test_killed_and_resumed_it_is_the_same_training(small_runs: Any, trained: An
             assert caught.value.kind == "training"
             assert not small_runs.processes(stopped), "processes are left over"
             assert verify.prepare_resume(TrainPaths.of(stopped).checkpoints, 1) == stop.step - 1
-        assert (TrainPaths.of(stopped).checkpoints / "incomplete-global_step_5").is_dir()
+        assert (TrainPaths.of(stopped).checkpoints / f"incomplete-global_step_{last_step}").is_dir()
         began = time.monotonic()
         last = small_runs.train(stopped, **settings)
         print(f"\nthe last start took {time.monotonic() - began:.0f} s")
         fault = still.result()
-    assert (last.steps, last.resumed_from) == (STEPS, STEPS - 1)
-    assert last.checkpoint.name == f"global_step_{STEPS}"
+    assert (last.steps, last.resumed_from) == (last_step, last_step - 1)
+    assert last.checkpoint.name == f"global_step_{last_step}"
     assert verify.is_verified(last.checkpoint)
 
     assert f"nothing was finished for {WATCHDOG_MINUTES:g} minutes" in str(fault)
@@ -169,11 +176,12 @@ def test_killed_and_resumed_it_is_the_same_training(small_runs: Any, trained: An
     assert sum("most recent call first" in text for text in written) >= 3, "driver, host, trainer process"
     assert any("in next_report" in text for text in written)
 
-    assert starts(alone) == [(step, 1) for step in range(1, STEPS + 1)]
-    assert starts(stopped) == [(1, 1), (2, 2), (3, 3), (4, 4), (5, 6)]
+    steps = range(1, last_step + 1)
+    assert starts(alone) == [(step, 1) for step in steps]
+    assert starts(stopped) == [(step, 1 + sum(stop.step <= step for stop in stops)) for step in steps]
     difference = trained(alone).difference(trained(stopped))
     print(f"greatest differences: {difference}")
     assert not any(difference.values()), difference
 
     again = small_runs.train(stopped, **settings)
-    assert again.resumed_from == STEPS, "a finished run does nothing"
+    assert again.resumed_from == last_step, "a finished run does nothing"

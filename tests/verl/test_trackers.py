@@ -10,7 +10,7 @@ from stateward.config import load_config
 from stateward.training import figures
 from stateward.training.plan import plan_training, worker_environment
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 pytest.importorskip("verl")
 

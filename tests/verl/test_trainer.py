@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 pytest.importorskip("torch")
 pytest.importorskip("verl")

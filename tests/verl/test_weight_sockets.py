@@ -13,7 +13,7 @@ import pytest
 from stateward.cluster.services.vllm_metadata import metadata_environment
 from stateward.training import weight_sockets
 
-pytestmark = pytest.mark.engines
+pytestmark = pytest.mark.verl
 
 pytest.importorskip("torch")
 pytest.importorskip("verl")

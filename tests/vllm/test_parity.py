@@ -160,6 +160,7 @@ def test_xml_completions(xml_server: VllmServer, qwen: ModuleType, corpus: Modul
     compare(xml_server, qwen, corpus, "xml", 300)
 
 
+@pytest.mark.nightly
 def test_json_completions(json_server: VllmServer, qwen: ModuleType, corpus: ModuleType) -> None:
     compare(json_server, qwen, corpus, "json", 200)
 
@@ -168,6 +169,7 @@ def test_xml_prompts(xml_server: VllmServer, qwen: ModuleType) -> None:
     prompts_agree(xml_server, qwen, "qwen35")
 
 
+@pytest.mark.nightly
 def test_json_prompts(json_server: VllmServer, qwen: ModuleType) -> None:
     prompts_agree(json_server, qwen, "qwen3")
 

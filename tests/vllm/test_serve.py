@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from stateward.cluster.services import vllm as service
-from stateward.cluster.services.vllm import serve, serve_arguments
+from stateward.cluster.services.vllm import keep_servers, serve, serve_arguments
 from stateward.cluster.services.vllm_metadata import IN_ENGINE, metadata_environment
 from stateward.config import ServeConfig
 from stateward.errors import SystemFault, UserError
@@ -173,6 +173,22 @@ def test_nothing_of_it_is_left_in_the_temporary_folder(start: Serve, killed: boo
         if killed:
             os.kill(server.pid, signal.SIGKILL)
     assert not left.parent.exists()
+
+
+def test_a_kept_server_is_there_for_the_next_that_asks_for_the_same(start: Serve) -> None:
+    with keep_servers():
+        with start("ready") as first:
+            pass
+        assert psutil.pid_exists(first.pid)
+        with start("ready") as second, start("ready", NOTE="another environment") as other:
+            assert second is first
+        assert other.pid != first.pid
+        os.kill(first.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, first.pid, os.WEXITED | os.WNOWAIT)
+        with start("ready") as third:
+            assert third.pid != first.pid, "that one died"
+        assert "served by the server whose log is" in third.log.read_text()
+    assert not any(psutil.pid_exists(server.pid) for server in (first, other, third))
 
 
 def test_it_is_stopped_when_the_block_fails(start: Serve) -> None:

@@ -15,7 +15,7 @@ import yaml
 from stateward.campaign.layout import model_path
 from stateward.campaign.sampling import run_shard
 from stateward.cluster.services import vllm as service
-from stateward.cluster.services.vllm import MODEL_NAME, VllmServer, serve
+from stateward.cluster.services.vllm import MODEL_NAME, VllmServer
 from stateward.config import load_config
 from stateward.evaluation.comparability import differences
 from stateward.evaluation.run import load_run
@@ -31,16 +31,6 @@ TRIALS = 2
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VllmServer]:
-    """The practice policy, with a chat endpoint beside the completions."""
-    config = load_config(CONFIG, [])
-    config.serve.extra = {"enable-auto-tool-choice": True, "tool-call-parser": config.policy.tool_parser}
-    log = tmp_path_factory.mktemp("server") / "vllm.log"
-    with serve(model_path(config), config.serve, max_model_len=config.evaluate.max_model_len, log=log) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def job() -> ModuleType:
     spec = importlib.util.spec_from_file_location("job_evaluate", ROOT / "jobs" / "evaluate.py")
     assert spec
@@ -51,18 +41,18 @@ def job() -> ModuleType:
 
 
 @pytest.fixture
-def evaluate(tmp_path: Path, job: ModuleType, server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> Any:
+def evaluate(tmp_path: Path, job: ModuleType, practice_server: VllmServer, monkeypatch: pytest.MonkeyPatch) -> Any:
     """jobs/evaluate.py with a label and options; the server that a checkpoint's evaluation would start is this one."""
 
     @contextlib.contextmanager
     def running(*_: Any, **__: Any) -> Iterator[VllmServer]:
-        yield server
+        yield practice_server
 
     monkeypatch.setattr(service, "serve", running)
-    monkeypatch.setenv("KEY_OF_THE_TEST", server.api_key)
+    monkeypatch.setenv("KEY_OF_THE_TEST", practice_server.api_key)
     uids = yaml.safe_load((dataset_path() / "orders_benchmark.yaml").read_text())[::4]
     (tmp_path / "tasks.yaml").write_text(yaml.safe_dump(uids))
-    api = {"base_url": server.base_url, "model": MODEL_NAME, "api_key_env": "KEY_OF_THE_TEST"}
+    api = {"base_url": practice_server.base_url, "model": MODEL_NAME, "api_key_env": "KEY_OF_THE_TEST"}
     config = yaml.safe_load(CONFIG.read_text())
     config["tasks"]["benchmark"] = str(tmp_path / "tasks.yaml")
     config["evaluate"] |= {"trials": TRIALS, "endpoints": {"api": api}}

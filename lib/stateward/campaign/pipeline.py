@@ -37,19 +37,16 @@ def steps(config_file: str, config: Config, overrides: Sequence[str], seeds: int
     times = f", with {seeds} seeds" if seeds > 1 else ""
     return [
         Step(
-            title=f"probe: the base policy on the training tasks, up to {config.probe.trials} trials each",
-            command=job("probe"),
+            title=f"probe: the base policy on the training tasks, up to {config.probe.trials} trials each; then"
+            f" evaluate it: {config.evaluate.trials} trials per held-out task",
+            command=job("probe", "--evaluate-base"),  # one server start for both
         ),
         Step(title="curate: keep the tasks that it sometimes solves", command=job("curate")),
         Step(title=f"train: GRPO, {config.train.steps} steps{times}", command=job("train", *of_seeds)),
         Step(title="merge: the trained shards into one checkpoint", command=job("merge", *of_seeds)),
-        Step(
-            title=f"evaluate base: {config.evaluate.trials} trials a held-out task",
-            command=job("evaluate", "--label", "base"),
-        ),
         *(
             Step(
-                title=f"evaluate {run.label}: {config.evaluate.trials} trials a held-out task",
+                title=f"evaluate {run.label}: {config.evaluate.trials} trials per held-out task",
                 command=job("evaluate", "--label", run.label, *_model(run.run_dir / "merged", seeds)),
                 training=run.number,
             )

@@ -47,8 +47,47 @@ class VllmServer:
     startup_seconds: float
 
 
+#: Within `keep_servers`: what runs, by everything that it was started with, and what ends it.
+_kept: tuple[dict[Any, VllmServer], contextlib.ExitStack] | None = None
+
+
 @contextlib.contextmanager
-def serve(
+def keep_servers() -> Iterator[None]:
+    """Within the block a server that `serve` started goes on after its own block, for the next one that asks for the
+    same; a start takes minutes for a large model. All of them end with this block."""
+    global _kept
+    with contextlib.ExitStack() as stack:
+        _kept = ({}, stack)
+        try:
+            yield
+        finally:
+            _kept = None
+
+
+@contextlib.contextmanager
+def serve(model: Path, config: EngineConfig, *, log: Path, **options: Any) -> Iterator[VllmServer]:
+    """A server of `model` for the length of the block; arguments and errors as of `start`."""
+    if _kept is None:
+        with start(model, config, log=log, **options) as server:
+            yield server
+        return
+    servers, stack = _kept
+    wanted = repr((model.resolve(), config, options))
+    if wanted in servers and _runs(servers[wanted]):
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("a") as file:
+            file.write(f"served by the server whose log is {servers[wanted].log}\n")
+    else:
+        servers[wanted] = stack.enter_context(start(model, config, log=log, **options))
+    yield servers[wanted]
+
+
+def _runs(server: VllmServer) -> bool:
+    return os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+@contextlib.contextmanager
+def start(
     model: Path,
     config: EngineConfig,
     *,
@@ -59,7 +98,7 @@ def serve(
     port: int = 0,
     environment: Mapping[str, str] | None = None,
 ) -> Iterator[VllmServer]:
-    """Serve `model` for the length of the block.
+    """Start a server of `model`, which ends with the block.
 
     Args:
         max_model_len: tokens of prompt and response together.

@@ -45,7 +45,7 @@ def note_processes() -> list[BaseProcess]:
         start(process)
         started.append(process)
 
-    BaseProcess.start = noted  # type: ignore[method-assign]
+    BaseProcess.start = noted  # type: ignore[assignment, method-assign]
     return started
 
 
