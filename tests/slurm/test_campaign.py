@@ -77,8 +77,8 @@ def test_every_planned_trial_is_there_once_and_was_counted(
     assert (len(records), counts["voids"], records.duplicates) == (counts["stored"], 0, [])
     assert (counts["passes"], counts["fails"]) == (outcomes["pass"], outcomes["fail"])
     assert all(record.messages and record.final_state and record.initial_state_hash for record in records)
-    text = campaign.last_log(log)
-    assert f"{name}: {len(records)} of {len(records)} trials stored: {outcomes['pass']} passed" in text
+    said = f"{name}: {len(records)} of {len(records)} trials stored: {outcomes['pass']} passed"
+    assert said in campaign.logs(log)
     workers = [json.loads(path.read_text())["slurm"] for path in (stage.path / "workers").glob("*.json")]
     assert {worker["SLURM_ARRAY_TASK_ID"] for worker in workers} == {"0", "1"}
 
@@ -94,7 +94,7 @@ def test_the_training_tasks_lie_in_all_bands_of_difficulty(run_dir: Path) -> Non
 
 
 def test_ray_spanned_both_components_and_verl_trained_on_two_nodes(campaign: SmallCampaign, run_dir: Path) -> None:
-    text = campaign.last_log("train")
+    text = campaign.logs("train")
     for phase in ("3 nodes see the shared folder", "2 distinct devices, all-reduce 3", "driver ended with status 0"):
         assert phase in text
     steps = [json.loads(line) for line in (run_dir / "train" / "metrics.jsonl").read_text().splitlines()]

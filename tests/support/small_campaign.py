@@ -87,9 +87,9 @@ class SmallCampaign:
             patch.setenv("PATH", self.slurm.env["PATH"])
             return "\n".join(status_page(self.run_dir)[0])
 
-    def last_log(self, link: str) -> str:
-        logs = (self.run_dir / "slurm").glob(f"{link}-*.log")
-        return max(logs, key=lambda log: log.stat().st_mtime).read_text()
+    def logs(self, link: str) -> str:
+        """What all jobs of a link printed, those of the first call too."""
+        return "\n".join(log.read_text() for log in (self.run_dir / "slurm").glob(f"{link}-*.log"))
 
     def run_with_a_kill(self) -> None:
         """Call it, kill a task of the probe's array when it has written some records, and call it again to the end."""

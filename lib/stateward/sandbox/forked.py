@@ -119,7 +119,8 @@ class ForkedServer:
 
     def _on_message(self, message: dict[str, Any]) -> None:
         if "ready" in message:
-            self._ready.set_result(message)
+            if not self._ready.done():  # nobody waits for a world that was given up while it began
+                self._ready.set_result(message)
         elif self._reply is not None and not self._reply.done() and message["seq"] == self._seq:
             self._reply.set_result(message)
 
