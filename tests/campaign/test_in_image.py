@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,26 +43,33 @@ def profile(tmp_path: Path) -> Path:
     return path
 
 
-def dry_run(job: str, profile: Path, tmp_path: Path, *options: str) -> str:
-    command = [sys.executable, str(ROOT / "jobs" / f"{job}.py"), "--config", str(CONFIG), "--cluster", str(profile)]
-    command += ["--run-dir", str(tmp_path / "run"), "--dry-run", *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+@pytest.fixture
+def dry_run(
+    run_job: Callable[..., subprocess.CompletedProcess[str]], profile: Path, tmp_path: Path
+) -> Callable[..., str]:
+    """What a job prints with `--dry-run`, for a cluster whose profile names an image."""
+
+    def printed(job: str, *options: str) -> str:
+        shared = ("--config", CONFIG, "--cluster", profile, "--run-dir", tmp_path / "run", "--dry-run")
+        done = run_job(job, *shared, *options)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return printed
 
 
-def test_every_job_of_the_chain_runs_in_the_image(profile: Path, tmp_path: Path) -> None:
-    printed = dry_run("pipeline", profile, tmp_path)
+def test_every_job_of_the_chain_runs_in_the_image(dry_run: Callable[..., str]) -> None:
+    printed = dry_run("pipeline")
     assert printed.count("image=/shared/stateward.sif") == 4  # curate, train, merge, report
     assert printed.count("bind /data /data ro") == 4
     assert f"python {ROOT}/jobs/curate.py" in printed
     assert sys.executable not in printed
-    without = dry_run("pipeline", profile, tmp_path, "--no-container")
+    without = dry_run("pipeline", "--no-container")
     assert "stateward.sif" not in without
     assert f"{sys.executable} {ROOT}/jobs/curate.py" in without
 
 
-def test_jobs_submitted_by_hand_run_in_it_too(profile: Path, tmp_path: Path) -> None:
+def test_jobs_submitted_by_hand_run_in_it_too(dry_run: Callable[..., str]) -> None:
     for job, *options in (("train", "--submit"), ("merge", "--after", "12")):
-        assert "image=/shared/stateward.sif" in dry_run(job, profile, tmp_path, *options)
-        assert "stateward.sif" not in dry_run(job, profile, tmp_path, *options, "--no-container")
+        assert "image=/shared/stateward.sif" in dry_run(job, *options)
+        assert "stateward.sif" not in dry_run(job, *options, "--no-container")

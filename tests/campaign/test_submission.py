@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from stateward.campaign.link import Link
 from stateward.campaign.preview import table
@@ -13,21 +15,24 @@ from stateward.cluster.profile import Role, load_profile
 ROOT = Path(__file__).parents[2]
 
 
-def dry_run(tmp_path: Path, *arguments: str) -> str:
-    run_dir = tmp_path / "it's a run; here"
-    command = [sys.executable, str(ROOT / "jobs" / "pipeline.py"), "--config", str(ROOT / "configs" / "practice.yaml")]
-    command += ["--run-dir", str(run_dir), "--cluster", "practice", "--dry-run", *arguments]
-    # No Slurm is on PATH: nothing may be asked.
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, env={"PATH": str(tmp_path)}, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.iterdir()) == []
-    return done.stdout
+@pytest.fixture
+def dry_run(run_job: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path) -> Callable[..., str]:
+    """What the pipeline prints with `--dry-run` for a cluster."""
+
+    def printed(*arguments: str) -> str:
+        shared = ("--config", ROOT / "configs" / "practice.yaml", "--run-dir", tmp_path / "it's a run; here")
+        options = ("--cluster", "practice", "--dry-run", *arguments)
+        # No Slurm is on PATH: nothing may be asked.
+        done = run_job("pipeline", *shared, *options, cwd=tmp_path, env={"PATH": str(tmp_path)})
+        assert done.returncode == 0, done.stderr
+        assert list(tmp_path.iterdir()) == []
+        return done.stdout
+
+    return printed
 
 
-def test_a_dry_run_prints_every_job_and_file_and_touches_nothing(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, "--shards", "3")
+def test_a_dry_run_prints_every_job_and_file_and_touches_nothing(dry_run: Callable[..., str]) -> None:
+    text = dry_run("--shards", "3")
     for name in ("curate.sh", "train.sh", "merge.sh", "report.sh", "probe: an array", "base: an array"):
         assert f"── {name}" in text
     assert text.count("shard-0002.json") == 3
@@ -37,8 +42,8 @@ def test_a_dry_run_prints_every_job_and_file_and_touches_nothing(tmp_path: Path)
     assert text.splitlines()[8].split() == ["total", "20.0"]
 
 
-def test_several_trainings_share_the_pool_and_the_base(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, "--shards", "3", "--seeds", "2", "train.seed=7")
+def test_several_trainings_share_the_pool_and_the_base(dry_run: Callable[..., str], tmp_path: Path) -> None:
+    text = dry_run("--shards", "3", "--seeds", "2", "train.seed=7")
     plan = [line.split() for line in text.splitlines()[1:12]]
     of_seeds = [f"{name}-seed{k}" for k in (1, 2) for name in ("train", "merge", "tuned")]
     assert [row[0] for row in plan] == ["probe", "base", "curate", *of_seeds, "report", "total"]
@@ -67,8 +72,8 @@ def test_several_trainings_share_the_pool_and_the_base(tmp_path: Path) -> None:
     assert edges in scripts["report.sh"]
 
 
-def test_many_trainings_are_told_by_the_first_and_the_last(tmp_path: Path) -> None:
-    text = dry_run(tmp_path, "--shards", "3", "--seeds", "1000")
+def test_many_trainings_are_told_by_the_first_and_the_last(dry_run: Callable[..., str]) -> None:
+    text = dry_run("--shards", "3", "--seeds", "1000")
     assert len(text.splitlines()) < 300
     assert max(map(len, text.splitlines())) < 3_000
     plan = [line.split() for line in text.splitlines()[1:10]]

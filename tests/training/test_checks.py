@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -252,9 +251,10 @@ def test_small_amounts_are_shown_in_megabytes() -> None:
     assert [amount(size) for size in sizes] == ["0.0 GB", "4.0 MB", "99.9 MB", "0.1 GB", "62.1 GB"]
 
 
-def test_a_dry_run_of_the_practice_campaign_counts_the_shipped_policy() -> None:
-    command = [sys.executable, str(ROOT / "jobs" / "train.py"), "--config", str(ROOT / "configs" / "practice.yaml")]
-    printed = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=True).stdout
+def test_a_dry_run_of_the_practice_campaign_counts_the_shipped_policy(
+    run_job: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    printed = run_job("train", "--config", ROOT / "configs" / "practice.yaml", "--dry-run").stdout
     weights = [line.split()[1:3] for line in printed.splitlines() if "weights, fp32 shard" in line]
     assert weights == [[f"{4 * model_size(SHIPPED).parameters / 1e6:.1f}", "MB"]]
 

@@ -94,22 +94,30 @@ def _require_room(run_dir: Path) -> None:
 
 
 def entry(main: Callable[[Sequence[str] | None], int]) -> None:
-    """Run `main` as a program: a user's mistake prints its text, an interrupt says how to go on.
+    """Run `main` as a program.
 
     SIGTERM is an interrupt too (Slurm sends it), so that what was started ends and what is open is closed.
     """
     interrupts.listen()
+    sys.exit(status_of(main))
+
+
+def status_of(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
+    """Run `main` on `argv` (None: the program's own arguments); the exit status.
+
+    An error of a kind in `stateward.errors` prints its text, and an interrupt says how to go on.
+    """
     try:
-        sys.exit(main(None))
+        return main(argv)
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(MISTAKE)
+        return MISTAKE
     except SystemFault as fault:
         print(f"stopped by a system fault: {fault}", file=sys.stderr)
-        sys.exit(INCOMPLETE)
+        return INCOMPLETE
     except DeadEnd as end:
         print(f"stopped: {end}", file=sys.stderr)
-        sys.exit(DEAD_END)
+        return DEAD_END
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
+        return 130

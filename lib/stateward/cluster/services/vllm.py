@@ -21,8 +21,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
-
 from stateward.cluster.services.scratch import scratch_folder
 from stateward.cluster.services.vllm_metadata import IN_ENGINE, is_cpu_build, metadata_environment
 from stateward.cluster.services.vllm_process import PARENT_PIPE
@@ -239,6 +237,8 @@ def _parent_pipe() -> Iterator[int]:
 def _wait_until_ready(
     process: subprocess.Popen[bytes], base_url: str, key: str, seconds: float, log: Path, offset: int
 ) -> None:
+    import httpx  # here, as it takes 0.2 s that a dry run does not have
+
     deadline = time.monotonic() + seconds
     with httpx.Client(
         base_url=base_url, headers={"Authorization": f"Bearer {key}"}, timeout=60.0, trust_env=False

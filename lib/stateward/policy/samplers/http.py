@@ -12,11 +12,12 @@ import math
 import random
 import time
 from dataclasses import dataclass
-from typing import Any
-
-import httpx
+from typing import TYPE_CHECKING, Any
 
 from stateward.errors import SystemFault
+
+if TYPE_CHECKING:
+    import httpx
 
 _RETRIED = frozenset({408, 409, 425, 429})
 
@@ -55,6 +56,8 @@ async def post_json(
     Raises:
         SystemFault(kind): nothing came back within the attempts and the deadline; `Refused` if the server refused.
     """
+    import httpx  # here, as it takes 0.2 s that a dry run does not have
+
     started, attempt, last = time.monotonic(), 0, "no attempt was made"
     while attempt < retry.attempts and (left := retry.deadline_seconds - (time.monotonic() - started)) > 0:
         attempt += 1
@@ -85,6 +88,8 @@ async def post_json(
 
 def open_client(base_url: str, api_key: str, *, connections: int = 512) -> httpx.AsyncClient:
     """A client whose only time limit is that of the connection; `post_json` bounds the rest."""
+    import httpx
+
     return httpx.AsyncClient(
         base_url=base_url.rstrip("/") + "/",
         headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
