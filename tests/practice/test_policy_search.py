@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 import socket
-import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -16,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stateward.cluster.services.typesense import serve
 from stateward.errors import UserError
 from stateward.practice import dataset_path
 from stateward.practice.library import LibraryDesk
@@ -77,44 +73,11 @@ def test_a_configured_typesense_that_is_down_is_an_error(monkeypatch: pytest.Mon
 
 
 @pytest.fixture(scope="module")
-def typesense(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """(url, API key) of a real server: `typesense-server` on PATH, or the file named by STATEWARD_TYPESENSE_SERVER."""
-    binary = os.environ.get("STATEWARD_TYPESENSE_SERVER") or shutil.which("typesense-server")
-    if not binary:
-        pytest.skip("no typesense-server on PATH and STATEWARD_TYPESENSE_SERVER is not set")
-    api_key, folder = secrets.token_hex(16), tmp_path_factory.mktemp("typesense")
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
-    command = [binary, "--data-dir", str(folder), "--api-key", api_key, "--api-address", "127.0.0.1"]
-    command += ["--api-port", str(ports[0]), "--peering-address", "127.0.0.1", "--peering-port", str(ports[1])]
-    with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        url = f"http://127.0.0.1:{ports[0]}"
-        _wait_for(url, api_key, process, folder / "log")
-        yield url, api_key
-    finally:
-        process.terminate()
-        process.wait(30)
-
-
-def _wait_for(url: str, api_key: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Until a real search has answered; a process that ended is reported at once."""
-    deadline, answer = time.monotonic() + 60, ""
-    while time.monotonic() < deadline:
-        assert process.poll() is None, log.read_text()[-2_000:]
-        try:
-            search = TypesenseSearch(ARTICLES[:1], url, api_key)
-            search.search("renew", 1)
-            search.close()
-            return
-        except OSError as error:  # refused while it starts; 503 until it has a leader
-            answer = str(error)
-            time.sleep(0.05)
-    pytest.fail(f"{answer}\n{log.read_text()[-2_000:]}")
+def typesense(typesense_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """(url, API key) of a real server."""
+    folder = tmp_path_factory.mktemp("typesense")
+    with serve(folder, log=folder / "log", binary=str(typesense_binary)) as server:
+        yield server.url, server.api_key
 
 
 def _collections(url: str, api_key: str) -> str:
