@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import typing
 from collections.abc import Iterator
@@ -55,8 +56,13 @@ def test_a_number_of_the_configuration_out_of_its_bounds_is_refused(name: str) -
         assert refusal.value.why.startswith("it must be ")
 
 
+@functools.cache
+def _practice() -> Config:
+    return load_config(PRACTICE, ["evaluate.endpoints.label.model=m"])
+
+
 def _default(name: str) -> Any:
-    value: Any = load_config(PRACTICE, ["evaluate.endpoints.label.model=m"])
+    value: Any = _practice()
     for part in name.split("."):
         value = value[part] if isinstance(value, dict) else getattr(value, part)
     return value

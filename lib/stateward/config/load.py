@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -35,8 +36,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         raise UserError(f"{path} is not valid YAML", str(error)) from error
     if not isinstance(node, DictConfig):
         raise UserError(f"{path} holds a list", "a configuration is a mapping of sections", "see configs/practice.yaml")
-    schema = OmegaConf.structured(Config)
-    merged = _merge(schema, node, str(path))
+    merged = _merge(_schema(), node, str(path))
     for text in overrides:
         merged = _merge(merged, _override(text), f"override {text!r}")
     missing = sorted(str(key) for key in OmegaConf.missing_keys(merged))
@@ -67,6 +67,12 @@ def _override(text: str) -> DictConfig:
         raise UserError(f"override {text!r} cannot be read", str(error), "write SECTION.KEY=VALUE") from error
 
 
+@functools.cache
+def _schema() -> Any:
+    # Working it out is half of what reading a configuration takes. A merge copies its first argument.
+    return OmegaConf.structured(Config)
+
+
 def _merge(base: Any, top: DictConfig, where: str) -> Any:
     try:
         return OmegaConf.merge(base, top)
@@ -92,5 +98,5 @@ def _siblings(key: str) -> list[str]:
 
 def config_from_dict(values: dict[str, Any]) -> Config:
     """Inverse of `config_to_dict` for a whole configuration, as read back from a shard's plan or a manifest."""
-    merged = _merge(OmegaConf.structured(Config), cast(DictConfig, OmegaConf.create(values)), "stored configuration")
+    merged = _merge(_schema(), cast(DictConfig, OmegaConf.create(values)), "stored configuration")
     return cast(Config, OmegaConf.to_object(merged))
