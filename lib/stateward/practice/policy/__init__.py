@@ -6,6 +6,7 @@ of the recipe, the demonstrations or the desk it makes a new one, once, in the u
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
@@ -20,7 +21,7 @@ SHIPPED = Path(__file__).parent / "checkpoint"
 
 def ensure_policy() -> Path:
     """Directory of a checkpoint of the present recipe: the shipped one, a cached one, or one made now (minutes)."""
-    wanted = recipe_hash(RECIPE)
+    wanted = _present_hash()
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     cached = base / "stateward" / f"practice-policy-{wanted}"
     for place in (SHIPPED, cached):
@@ -30,3 +31,9 @@ def ensure_policy() -> Path:
 
     make(RECIPE, cached)
     return cached
+
+
+@functools.cache
+def _present_hash() -> str:
+    # Once in a process, whose code and dataset stay as they are: it takes 0.3 s, and a stage asks several times.
+    return recipe_hash(RECIPE)
