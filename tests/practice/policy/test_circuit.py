@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from typing import Any
 
 import pytest
-import torch
 
-from stateward.policy import load_tokenizer
-from stateward.practice.policy import RECIPE, SHIPPED
+from stateward.practice.policy import RECIPE
 from stateward.practice.policy.training import new_model
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("between", [0, 250])
-def test_untrained_weights_repeat_a_random_sequence(seed: int, between: int) -> None:
-    model = new_model(dataclasses.replace(RECIPE, seed=seed), load_tokenizer(SHIPPED))
+def test_untrained_weights_repeat_a_random_sequence(tokenizer: Any, seed: int, between: int) -> None:
+    import torch
+
+    model = new_model(dataclasses.replace(RECIPE, seed=seed), tokenizer)
     words = random.Random(seed).sample(range(model.config.vocab_size), 60 + between)
     first, gap = words[:60], words[60:]
     ids = torch.tensor([[*first, *gap, *first]])

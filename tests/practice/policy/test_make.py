@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import pytest
-import torch
 
-from stateward.policy import load_tokenizer
-from stateward.practice.policy import RECIPE, SHIPPED
+from stateward.practice.policy import RECIPE
 from stateward.practice.policy.demonstrations import order_desk
 from stateward.practice.policy.make import make
 from stateward.practice.policy.provenance import read_note, recipe_hash
 from stateward.practice.policy.tokenizer import render
 from stateward.practice.policy.training import encode, new_model, raise_residual, states_behind
 
-TOKENIZER = load_tokenizer(SHIPPED)
 SHORT = dataclasses.replace(RECIPE, tokenizer_texts=30, steps=4, batch=8)
 
 
@@ -31,7 +29,7 @@ def test_a_shortened_run_is_reproduced_to_the_byte(tmp_path: Path) -> None:
     assert notes[0]["files"] == notes[1]["files"]
 
 
-def test_the_mask_covers_what_the_assistant_writes() -> None:
+def test_the_mask_covers_what_the_assistant_writes(tokenizer: Any) -> None:
     text = render(
         [
             {"role": "user", "content": "assistant\nWhere is it?"},
@@ -40,15 +38,17 @@ def test_the_mask_covers_what_the_assistant_writes() -> None:
             {"role": "assistant", "content": "Lost. <DONE>"},
         ]
     )
-    one = encode(TOKENIZER, text)
-    assert TOKENIZER.decode(one.ids) == text
-    written = TOKENIZER.decode([i for i, m in zip(one.ids, one.mask, strict=True) if m])
+    one = encode(tokenizer, text)
+    assert tokenizer.decode(one.ids) == text
+    written = tokenizer.decode([i for i, m in zip(one.ids, one.mask, strict=True) if m])
     assert written == "What is the order id?<|im_end|>Lost. <DONE><|im_end|>"
 
 
-def test_a_raised_residual_leaves_the_function_as_it_is() -> None:
-    model = new_model(RECIPE, TOKENIZER).eval()
-    ids = torch.randint(0, len(TOKENIZER), (2, 30))
+def test_a_raised_residual_leaves_the_function_as_it_is(tokenizer: Any) -> None:
+    import torch
+
+    model = new_model(RECIPE, tokenizer).eval()
+    ids = torch.randint(0, len(tokenizer), (2, 30))
     with torch.no_grad():
         before = model(input_ids=ids).logits
         raise_residual(model, 8.0)
@@ -56,10 +56,12 @@ def test_a_raised_residual_leaves_the_function_as_it_is() -> None:
     assert model.model.embed_tokens.weight.std() > 5
 
 
-def test_a_shared_prefix_gives_the_states_of_the_whole_sequence() -> None:
-    model = new_model(RECIPE, TOKENIZER).eval()
-    head = TOKENIZER(render([{"role": "system", "content": order_desk().system}]))["input_ids"]
-    prefix, ids = torch.tensor(head), torch.randint(0, len(TOKENIZER), (3, 20))
+def test_a_shared_prefix_gives_the_states_of_the_whole_sequence(tokenizer: Any) -> None:
+    import torch
+
+    model = new_model(RECIPE, tokenizer).eval()
+    head = tokenizer(render([{"role": "system", "content": order_desk().system}]))["input_ids"]
+    prefix, ids = torch.tensor(head), torch.randint(0, len(tokenizer), (3, 20))
     with torch.no_grad():
         shared = states_behind(model, prefix, ids)
         whole = model.model(input_ids=torch.cat([prefix.expand(3, -1), ids], 1)).last_hidden_state[:, len(prefix) :]

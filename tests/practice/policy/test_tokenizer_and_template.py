@@ -9,37 +9,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jinja2 import TemplateError
 
-from stateward.policy import Renderer, Sample, load_tokenizer
+from stateward.policy import Renderer, Sample
 from stateward.practice.orders import AMOUNTS, CUSTOMER_IDS, HOUSE_NUMBERS, ITEMS, NOTES, ORDER_IDS, STREETS
-from stateward.practice.policy import SHIPPED
 from stateward.practice.policy.demonstrations import tools
 from stateward.practice.policy.tokenizer import MARKUP, SPECIAL, render
-
-TOKENIZER = load_tokenizer(SHIPPED)
 
 _WORDS = ["ORD-1042", "ORD-10421", "C-117", "desk", "desks", " 120", "1200", "\n", "  ", "é", "Ġ", "😀"]
 _PIECES = [*SPECIAL, *MARKUP, *_WORDS]
 
 
 @given(st.lists(st.sampled_from(_PIECES) | st.text(max_size=8)).map("".join))
-def test_decoding_gives_the_text_back(text: str) -> None:
-    ids = TOKENIZER.encode(text, add_special_tokens=False)
-    assert TOKENIZER.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) == text
+def test_decoding_gives_the_text_back(tokenizer: Any, text: str) -> None:
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert tokenizer.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False) == text
 
 
 @pytest.mark.parametrize("frame", ["{}", "order {}.", '{{"a": "{}", "b": 1}}', "<parameter=x>\n{}\n</parameter>"])
-def test_the_worlds_words_are_the_same_single_token_everywhere(frame: str) -> None:
+def test_the_worlds_words_are_the_same_single_token_everywhere(tokenizer: Any, frame: str) -> None:
     for word in [*ORDER_IDS, *CUSTOMER_IDS, *ITEMS, *STREETS, *NOTES, *map(str, AMOUNTS), *map(str, HOUSE_NUMBERS)]:
-        (token,) = TOKENIZER.encode(word, add_special_tokens=False)
-        assert token in TOKENIZER.encode(frame.format(word), add_special_tokens=False), (word, frame)
+        (token,) = tokenizer.encode(word, add_special_tokens=False)
+        assert token in tokenizer.encode(frame.format(word), add_special_tokens=False), (word, frame)
 
 
-def test_special_tokens_have_qwens_parts() -> None:
-    assert TOKENIZER.eos_token == "<|im_end|>"
-    assert TOKENIZER.pad_token == "<|endoftext|>"
+def test_special_tokens_have_qwens_parts(tokenizer: Any) -> None:
+    assert tokenizer.eos_token == "<|im_end|>"
+    assert tokenizer.pad_token == "<|endoftext|>"
     for token in MARKUP:
-        assert len(TOKENIZER.encode(token, add_special_tokens=False)) == 1
-        assert TOKENIZER.decode(TOKENIZER.encode(token), skip_special_tokens=True) == token
+        assert len(tokenizer.encode(token, add_special_tokens=False)) == 1
+        assert tokenizer.decode(tokenizer.encode(token), skip_special_tokens=True) == token
 
 
 def call(name: str, **arguments: Any) -> dict[str, Any]:
@@ -97,7 +94,7 @@ def test_every_prefix_of_a_conversation_is_a_prefix_of_its_rendering() -> None:
         assert whole.startswith(render(turns[:length], tools()))
 
 
-def test_the_renderers_appended_ids_are_those_of_the_whole_conversation() -> None:
+def test_the_renderers_appended_ids_are_those_of_the_whole_conversation(tokenizer: Any) -> None:
     start = [{"role": "system", "content": "Rules."}, {"role": "user", "content": "Cancel ORD-1042."}]
     replies: list[list[dict[str, Any]]] = [
         [{"role": "tool", "content": '{"status": "processing"}'}],
@@ -109,14 +106,14 @@ def test_the_renderers_appended_ids_are_those_of_the_whole_conversation() -> Non
         {"role": "assistant", "content": "Shall I cancel ORD-1042?"},
         call("cancel_order", order_id="ORD-1042"),
     ]
-    renderer = Renderer(TOKENIZER)
+    renderer = Renderer(tokenizer)
     ledger = renderer.start(start, tools())
     messages = list(start)
     for turn, reply in zip(said, replies, strict=True):
         text = render([turn]).removeprefix("<|im_start|>assistant\n").removesuffix("\n")
-        ids = tuple(TOKENIZER.encode(text, add_special_tokens=False))
+        ids = tuple(tokenizer.encode(text, add_special_tokens=False))
         renderer.append_sample(ledger, Sample(ids=ids, logprobs=(0.0,) * len(ids)))
         renderer.append_messages(ledger, reply)
         messages += [turn, *reply]
-        whole = TOKENIZER.apply_chat_template(messages, tools=tools(), add_generation_prompt=True, tokenize=False)
-        assert ledger.ids == TOKENIZER.encode(whole, add_special_tokens=False)
+        whole = tokenizer.apply_chat_template(messages, tools=tools(), add_generation_prompt=True, tokenize=False)
+        assert ledger.ids == tokenizer.encode(whole, add_special_tokens=False)
