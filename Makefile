@@ -42,7 +42,7 @@ test-nightly: test ## the same, what takes longer, and things killed at random f
 	@$(MAKE) chaos chaos-training
 
 test-fast: setup ## the unit tests, under two minutes
-	@$(PY) -m pytest -q -n 2 -m "not (engines or verl or slurm or apptainer or typesense or browser or slow or nightly or chaos)"
+	@$(PY) -m pytest -q -n 2 --dist loadscope -m "not (engines or verl or slurm or apptainer or typesense or browser or slow or nightly or chaos)"
 
 chaos: setup system ## ROUNDS (40) of killing something at random under campaigns on a real Slurm; half an hour
 	@$(PY) tests/slurm/chaos/run.py --rounds $(ROUNDS) --seed $(SEED) --tally $(TALLY)

@@ -6,7 +6,6 @@ import contextlib
 import importlib.metadata
 import io
 import os
-import re
 import runpy
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from unittest import mock
 
 import pytest
 
+from excluded_modules import is_excluded
 from stateward.campaign.cli import status_of
 
 if TYPE_CHECKING:
@@ -73,24 +73,8 @@ _HALVES = {
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out a module whose `pytestmark` names a marker that this run excludes.
-
-    Its tests would be deselected, but only after its imports: torch, Ray, vLLM and Verl take every process of the fast
-    group a quarter of a minute.
-    """
-    if collection_path.suffix != ".py" or not (excluded := _excluded(config.option.markexpr)):
-        return None
-    marks = re.findall(r"^pytestmark = (.*)$", collection_path.read_text(encoding="utf-8"), re.MULTILINE)
-    return True if excluded & set(re.findall(r"pytest\.mark\.(\w+)", " ".join(marks))) else None
-
-
-def _excluded(expression: str) -> set[str]:
-    """The X and Y of a conjunction's `not X` and `not (X or Y)`; none if the expression is no conjunction."""
-    groups = re.findall(r"\bnot \(((?:\w+ or )*\w+)\)", expression)
-    conjunction = re.sub(r"\([^()]*\)", "_", expression)
-    if " or " in conjunction:
-        return set()
-    return {marker for group in groups for marker in group.split(" or ")} | set(re.findall(r"\bnot (\w+)", conjunction))
+    """Leave out a module of which the run's markers exclude every test, without its imports."""
+    return True if collection_path.suffix == ".py" and is_excluded(collection_path, config.option.markexpr) else None
 
 
 def _run_job(

@@ -23,7 +23,8 @@ SLOW = "engines or verl or slurm or apptainer or typesense or browser or slow"
 BY_FILE = ["--dist", "loadgroup", "--no-loadscope-reorder"]
 #: Title → pytest's options.
 GROUPS = {
-    "fast tests": ["-n", "2", "-m", f"not ({SLOW} or nightly or chaos)"],
+    # A module's tests in one process: its fixtures, such as warm tool servers, are made once.
+    "fast tests": ["-n", "2", "--dist", "loadscope", "-m", f"not ({SLOW} or nightly or chaos)"],
     "slow and engine tests": ["-n", "3", *BY_FILE, "--timeout=1800", "-m", f"({SLOW}) and not (nightly or chaos)"],
 }
 NIGHTLY = {"nightly tests": ["-n", "2", *BY_FILE, "--timeout=3600", "-m", "nightly and not chaos"]}

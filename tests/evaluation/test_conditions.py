@@ -33,9 +33,9 @@ def planned(run_dir: Path, label: str, *overrides: str, workers: list[dict[str, 
     return plan_of_stage(plan.stage.path)
 
 
-@pytest.fixture
-def base(tmp_path: Path) -> Plan:
-    return planned(tmp_path, "base")
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    return planned(tmp_path_factory.mktemp("base"), "base")
 
 
 def test_equal_conditions_compare(tmp_path: Path, base: Plan) -> None:
