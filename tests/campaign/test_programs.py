@@ -3,20 +3,20 @@ arguments is asked in the test's own process (`run_job` in tests/conftest.py).""
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from programs import HEAVY, run_program
+
 ROOT = Path(__file__).parents[2]
-#: Each takes a good part of a second to import, or many.
-HEAVY = {"torch", "ray", "verl", "vllm", "transformers", "pyarrow", "matplotlib", "mcp", "httpx"}
 ARRAYS = {"numpy", "scipy", "h5py"}
 #: The probe's plan is arithmetic; a chain looks into the journals for what is done.
 COUNTING = {"probe", "pipeline"}
-#: Arguments with --dry-run, and what is printed. jobs/report.py and jobs/status.py only read.
+#: Arguments with --dry-run, and what is printed. jobs/report.py and jobs/status.py only read; jobs/curate.py needs a
+#: probe (tests/difficulty/test_command.py).
 DRY_RUNS = {
     "probe": (["practice"], "expected valid trials"),
     "train": (["q38_full"], "actor_rollout_ref.rollout.tensor_model_parallel_size=4"),
@@ -27,19 +27,10 @@ DRY_RUNS = {
 JOBS = sorted(path.stem for path in (ROOT / "jobs").glob("*.py"))
 
 
-def run(name: str, *arguments: str) -> tuple[str, set[str]]:
-    """What jobs/NAME.py prints as a program, and the packages that it imports."""
-    command = [sys.executable, "-X", "importtime", str(ROOT / "jobs" / f"{name}.py"), *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-4_000:]
-    return done.stdout, set(re.findall(r"^import time:.*\| +([^.\s]+)$", done.stderr, re.MULTILINE))
-
-
 @pytest.mark.parametrize("name", JOBS)
 def test_help(name: str) -> None:
-    printed, imported = run(name, "--help")
+    printed, imported = run_program(name, "--help")
     assert printed.startswith(f"usage: {name}.py")
-    assert "argparse" in imported
     assert not imported & (HEAVY | ARRAYS)
 
 
@@ -47,9 +38,8 @@ def test_help(name: str) -> None:
 def test_dry_run(name: str, tmp_path: Path) -> None:
     (config, *options), words = DRY_RUNS[name]
     shared = ("--config", f"configs/{config}.yaml", "--run-dir", str(tmp_path / "run"))
-    printed, imported = run(name, *shared, "--dry-run", *options)
+    printed, imported = run_program(name, *shared, "--dry-run", *options)
     assert words in printed
-    assert "argparse" in imported
     assert not imported & (HEAVY if name in COUNTING else HEAVY | ARRAYS)
     assert not (tmp_path / "run").exists()
 

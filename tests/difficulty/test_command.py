@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from programs import HEAVY, run_program
 from stateward.practice import dataset_path
 
 Curate = Callable[..., subprocess.CompletedProcess[str]]
@@ -72,3 +73,9 @@ def test_mistakes_end_with_status_2_and_no_traceback(curate: Curate, practice: l
         assert done.returncode == 2
         assert says in done.stderr
         assert not (tmp_path / "my run" / "pool").exists()
+
+
+def test_a_dry_run_as_a_program_imports_nothing_heavy(practice: list[str]) -> None:
+    printed, imported = run_program("curate", *practice, "--dry-run")
+    assert "would write " in printed
+    assert not imported & HEAVY

@@ -103,11 +103,11 @@ def run(
         "reference": [s.path for s in sorted_sources(reference)],
         "exclude": sorted(exclusion_hashes),
     }
-    files = pool_files(pool, named, paths, pool_plots(decisions, pool.bands) if pool.plotted else {})
     if not dry_run:
         if not replace:
             Stage(folder.parent, POOL).is_done(named)
-        pool.changed = publish(folder, files)
+        plots = pool_plots(decisions, pool.bands) if pool.plotted else {}
+        pool.changed = publish(folder, pool_files(pool, named, paths, plots))
         (folder.parent / REFUSED).unlink(missing_ok=True)
     return pool
 
