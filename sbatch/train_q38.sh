@@ -50,9 +50,13 @@ end_step() {
     scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$step"
 }
 trap end_step USR1 TERM
+# Component 0's number of CPUs, which srun would take for a task of any component.
+unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK
 # --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm tells srun
 # nothing of a node that was lost and came back at once, and it would wait for ever.
-srun --het-group=0,1 --kill-on-bad-exit=1 --wait=60 --export=ALL \
+# --mem=0: all that each component was given; srun would take component 0's --mem for every node.
+# --cpu-bind=none: a site may bind each task to one core, and the rank's processes are the whole node's.
+srun --het-group=0,1 --mem=0 --cpu-bind=none --kill-on-bad-exit=1 --wait=60 --export=ALL \
     "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \
     --interface '' --scratch /tmp \
     --deadline 600 --preflight -- \

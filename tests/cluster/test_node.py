@@ -6,6 +6,7 @@ import os
 import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from stateward.cluster.node import (
@@ -43,6 +44,30 @@ def test_rank_comes_from_the_step_and_the_job_from_its_leader() -> None:
 )
 def test_only_what_was_allocated(env: dict[str, str], expected: tuple[int, int, list[str]]) -> None:
     assert allocated(env) == expected
+
+
+HET = {
+    "SLURM_HET_SIZE": "3",
+    **{f"SLURM_NTASKS_HET_GROUP_{component}": tasks for component, tasks in enumerate(("1", "3", "1"))},
+    "SLURM_MEM_PER_NODE": "1200",
+    "SLURM_MEM_PER_NODE_HET_GROUP_0": "1200",
+    "SLURM_CPUS_ON_NODE": "4",
+}
+
+
+@pytest.mark.parametrize(
+    ("rank", "more", "memory"),
+    [
+        ("0", {}, 1200),
+        ("1", {"SLURM_MEM_PER_NODE_HET_GROUP_1": "5000"}, 5000),
+        ("3", {"SLURM_MEM_PER_NODE_HET_GROUP_1": "5000"}, 5000),
+        ("2", {"SLURM_MEM_PER_CPU_HET_GROUP_1": "700"}, 2800),
+        ("2", {}, psutil.virtual_memory().total >> 20),  # --mem=0 is in no variable: the node is whole
+    ],
+)
+def test_the_memory_of_a_rank_is_its_components(rank: str, more: dict[str, str], memory: int) -> None:
+    """Slurm's variable without a suffix holds the first component's on every node."""
+    assert allocated({**HET, "SLURM_PROCID": rank, **more})[1] == memory
 
 
 def test_nodes_on_one_machine_have_addresses_of_their_own() -> None:

@@ -22,6 +22,7 @@ def node(rank: int, **changes: object) -> NodeReport:
         devices=["0", "1"],
         canary="c",
         scratch_free_mb=1,
+        withheld=[],
     )
     return dataclasses.replace(report, **changes)  # type: ignore[arg-type]
 
@@ -65,6 +66,7 @@ def test_a_rank_that_gives_up_ends_the_others_wait_at_once(tmp_path: Path) -> No
     [
         ({"canary": "old"}, "does not see the shared folder"),
         ({"devices": ["0", "0"]}, "the same device twice"),
+        ({"withheld": ["may run on 1 of 96 allocated cores"]}, "n1 (rank 1) may run on 1 of 96 allocated cores"),
         ({"address": "10.0.0.0"}, "the same address 10.0.0.0: set network_interface"),
     ],
 )

@@ -67,6 +67,13 @@ def campaign(tmp_path_factory: pytest.TempPathFactory, slurm: OneMachineSlurm) -
     return small
 
 
+@pytest.fixture(scope="session")
+def binding() -> Iterator[OneMachineSlurm]:
+    """A cluster that binds each task to one core, unless srun is told otherwise."""
+    with one_machine_slurm(accounting=False, binding=True) as cluster:
+        yield cluster
+
+
 def log_in(cluster: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> OneMachineSlurm:
     for name in [n for n in os.environ if n.startswith(("SLURM_", "SBATCH_"))]:
         monkeypatch.delenv(name)
@@ -96,6 +103,13 @@ def on_plain_cluster(without_accounting: OneMachineSlurm, monkeypatch: pytest.Mo
     """This process as a login node of the cluster without accounting."""
     yield log_in(without_accounting, monkeypatch)
     emptied(without_accounting)
+
+
+@pytest.fixture
+def on_binding_cluster(binding: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[OneMachineSlurm]:
+    """This process as a login node of the cluster that binds tasks."""
+    yield log_in(binding, monkeypatch)
+    emptied(binding)
 
 
 def cluster_state() -> str:

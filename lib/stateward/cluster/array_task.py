@@ -19,8 +19,11 @@ from submitit import JobEnvironment
 from submitit.core.submission import process_job
 from submitit.core.utils import DelayedSubmission
 
+from stateward.cluster.limits import withheld
+from stateward.cluster.node import allocated
 from stateward.cluster.requeue import prepare
 from stateward.cluster.shard_call import ShardCall
+from stateward.errors import SystemFault
 from stateward.store.durable import move_into_place
 
 
@@ -30,10 +33,15 @@ def main(folder: Path, array: Path) -> None:
     Args:
         folder: of submitit's files and logs.
         array: the submission's JSON, as `stateward.cluster.arrays` writes it.
+
+    Raises:
+        SystemFault: the task may not use all that the job was allocated on this node.
     """
     os.environ["SUBMITIT_FOLDER"] = str(folder)  # where JobEnvironment looks for its paths
     job = JobEnvironment()
     pickle: Path = job.paths.submitted_pickle
+    if problems := withheld(*allocated(os.environ)[:2]):
+        raise SystemFault("cluster", f"{os.environ['SLURMD_NODENAME']} {'; '.join(problems)}")
     prepare(job.paths)
     if not pickle.exists():
         _write_call(pickle, json.loads(array.read_text()), int(job.array_task_id))

@@ -161,6 +161,9 @@ class _Array:
             "additional_parameters": extra,
             "exclusive": self.role.exclusive or None,
             "stderr_to_stdout": True,
+            # srun asks for one CPU by itself (Slurm 22.05), and a site may bind each task to one core; what the task
+            # starts (engine, worlds) is to have all of the job's.
+            "srun_args": [f"--cpus-per-task={directives['cpus-per-task']}", "--cpu-bind=none"],
             "wckey": None,
         }
 

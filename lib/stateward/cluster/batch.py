@@ -14,6 +14,9 @@ from stateward.cluster.profile import ClusterProfile, Role, role_directives
 from stateward.cluster.rendezvous import RENDEZVOUS
 from stateward.config.simulator import SIMULATOR
 
+#: Options of every srun inside a training job: each task may use all memory and all cores of its node's allocation.
+_WHOLE = "--mem=0 --cpu-bind=none"
+
 #: The end of the training job. Devices must not idle until the time limit because a question was lost.
 _REQUEUE = """\
 # A busy controller may close the connection under a question: it is asked again.
@@ -129,10 +132,14 @@ def training_job(
         '    scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$step"',
         "}",
         "trap end_step USR1 TERM",
+        "# Component 0's number of CPUs, which srun would take for a task of any component.",
+        "unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK",
         *_simulator_step(profile, scratch, fixed),
         "# --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm tells srun",
         "# nothing of a node that was lost and came back at once, and it would wait for ever.",
-        "srun --het-group=0,1 --kill-on-bad-exit=1 --wait=60 --export=ALL \\",
+        "# --mem=0: all that each component was given; srun would take component 0's --mem for every node.",
+        "# --cpu-bind=none: a site may bind each task to one core, and the rank's processes are the whole node's.",
+        f"srun --het-group=0,1 {_WHOLE} --kill-on-bad-exit=1 --wait=60 --export=ALL \\",
         '    "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \\',
         f"    --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(scratch)} \\",
         f"    --deadline {profile.ready_seconds + math.ceil(simulator_seconds)} --preflight{_typesense(profile)} -- \\",
@@ -174,7 +181,7 @@ def _simulator_step(profile: ClusterProfile, scratch: str, fixed: str) -> list[s
         f'export {SIMULATOR}="$(readlink -m "$RUN_DIR")/train/{RENDEZVOUS}'
         '/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"',
         "(",
-        "    srun --het-group=2 --kill-on-bad-exit=1 --export=ALL \\",
+        f"    srun --het-group=2 {_WHOLE} --kill-on-bad-exit=1 --export=ALL \\",
         f'        "$PYTHON" -m stateward.cluster.simulator_node --config "$CONFIG" --rank {rank} \\',
         f"        --interface {shlex.quote(profile.network_interface)} --scratch {shlex.quote(scratch)} --{fixed} \\",
         '        "$@" ||',

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from stateward.cluster.limits import withheld
 from stateward.cluster.rendezvous import NodeReport
 from stateward.errors import SystemFault, UserError
 
@@ -107,18 +108,34 @@ def node_address(interface: str, rank: int) -> str:
 def allocated(env: Mapping[str, str]) -> tuple[int, int, list[str]]:
     """CPUs, memory in MB and device indices of this job on this node, from Slurm's variables.
 
-    Ray sees the whole node; what it may use is only this.
+    Ray sees the whole node; what it may use is only this. Without a size of its memory (``--mem=0``) the node is whole.
     """
     cpus = int(env.get("SLURM_CPUS_ON_NODE") or env.get("SLURM_CPUS_PER_TASK") or "1")
-    memory = int(env.get("SLURM_MEM_PER_NODE", "0"))
-    if not memory and "SLURM_MEM_PER_CPU" in env:
-        memory = int(env["SLURM_MEM_PER_CPU"]) * cpus
+    component = _component(env)
+    memory = int(env.get(f"SLURM_MEM_PER_NODE{component}", "0"))
+    if not memory:
+        memory = int(env.get(f"SLURM_MEM_PER_CPU{component}", "0")) * cpus
     devices = env.get("CUDA_VISIBLE_DEVICES") or env.get("SLURM_STEP_GPUS") or env.get("SLURM_JOB_GPUS") or ""
     return (
         cpus,
         memory or psutil.virtual_memory().total >> 20,
         [d for d in devices.split(",") if d and d != "NoDevFiles"],
     )
+
+
+def _component(env: Mapping[str, str]) -> str:
+    """Suffix of the variables of this rank's component: those without one describe component 0 on every node.
+
+    A step's ranks go through the components in order; empty where the job has none.
+    """
+    rank = int(env.get("SLURM_PROCID", "0"))
+    for component in range(int(env.get("SLURM_HET_SIZE", "0"))):
+        suffix = f"_HET_GROUP_{component}"
+        tasks = int(env[f"SLURM_NTASKS{suffix}"])
+        if rank < tasks:
+            return suffix
+        rank -= tasks
+    return ""
 
 
 def port_block(job: str, rank: int, address: str) -> range:
@@ -193,4 +210,5 @@ def report_of(step: StepRank, address: str, canary: str, scratch: Path, env: Map
         devices=devices,
         canary=canary,
         scratch_free_mb=shutil.disk_usage(scratch).free >> 20,
+        withheld=withheld(cpus, memory),
     )

@@ -48,6 +48,7 @@ class OneMachineSlurm:
         max_array_size: MaxArraySize; Slurm's own default is 1001, and array indices must stay below it.
         cred_expire: seconds that a requeued job waits.
         enforce: AccountingStorageEnforce, for instance ``limits`` to test a user's limit of jobs.
+        binding: as on sites that bind each task to one core; the nodes then have this machine's cores.
     """
 
     root: Path
@@ -56,6 +57,7 @@ class OneMachineSlurm:
     max_array_size: int = 1_001
     cred_expire: int = 5
     enforce: str = ""
+    binding: bool = False
     env: dict[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +89,7 @@ class OneMachineSlurm:
             max_array_size=self.max_array_size,
             cred_expire=self.cred_expire,
             enforce=self.enforce,
+            binding=self.binding,
         )
         self._start_munge()
         if self.accounting:

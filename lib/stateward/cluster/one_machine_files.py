@@ -26,7 +26,7 @@ SlurmdPidFile={dir}/run/slurmd-%n.pid
 SlurmctldLogFile={dir}/log/slurmctld.log
 SlurmdLogFile={dir}/log/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
+TaskPlugin={task}
 JobAcctGatherType={gather}
 SchedulerType=sched/backfill
 SelectType=select/cons_tres
@@ -52,8 +52,8 @@ MinJobAge=300
 SlurmdTimeout=6
 InactiveLimit=0
 {accounting}
-NodeName=cpu1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={node0} CPUs=16 RealMemory=64000 State=UNKNOWN
-NodeName=gpu[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{node1}-{node3}] CPUs=64 RealMemory=900000 \
+NodeName=cpu1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={node0} {cpu_cores} RealMemory=64000 State=UNKNOWN
+NodeName=gpu[1-3] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{node1}-{node3}] {gpu_cores} RealMemory=900000 \
 Gres=gpu:h100:8 State=UNKNOWN
 PartitionName=cpu Nodes=cpu1 Default=YES MaxTime=INFINITE State=UP
 PartitionName=gpu Nodes=gpu[1-3] PriorityTier=5 PreemptMode=OFF MaxTime=INFINITE State=UP
@@ -88,9 +88,18 @@ CommitDelay=1
 
 
 def write_configuration(
-    root: Path, *, port_base: int, accounting: bool, max_array_size: int, cred_expire: int, enforce: str
+    root: Path,
+    *,
+    port_base: int,
+    accounting: bool,
+    max_array_size: int,
+    cred_expire: int,
+    enforce: str,
+    binding: bool,
 ) -> None:
     """Write the files below `root`/etc; the arguments are those of `OneMachineSlurm`."""
+    # A task can be bound to cores that there are, and to no others.
+    cores = f"Sockets=1 CoresPerSocket={os.cpu_count()} ThreadsPerCore=1"
     values = {
         "user": getpass.getuser(),
         "dir": root,
@@ -103,6 +112,9 @@ def write_configuration(
         "node0": port_base + 101,
         "node1": port_base + 111,
         "node3": port_base + 113,
+        "task": "task/affinity\nTaskPluginParam=Autobind=Cores" if binding else "task/none",
+        "cpu_cores": cores if binding else "CPUs=16",
+        "gpu_cores": cores if binding else "CPUs=64",
         "gather": "jobacct_gather/linux" if accounting else "jobacct_gather/none",
         "enforce": f"AccountingStorageEnforce={enforce}\n" if enforce else "",
     }

@@ -34,6 +34,7 @@ class NodeReport:
         cpus, memory_mb: as allocated to the job on this node. devices: device indices that the job was given.
         canary: what this node read in the canary file.
         scratch_free_mb: room in the node's private scratch.
+        withheld: what the rank may not use of the allocation, as `limits.withheld` says it.
     """
 
     rank: int
@@ -44,6 +45,7 @@ class NodeReport:
     devices: list[str]
     canary: str
     scratch_free_mb: int
+    withheld: list[str]
 
 
 class Rendezvous:
@@ -159,6 +161,7 @@ def check_reports(reports: list[NodeReport], canary: str) -> list[str]:
             problems.append(f"{node.name} (rank {node.rank}) reads another canary: it does not see the shared folder")
         if len(set(node.devices)) != len(node.devices):
             problems.append(f"{node.name} (rank {node.rank}) was given the same device twice: {node.devices}")
+        problems += [f"{node.name} (rank {node.rank}) {problem}" for problem in node.withheld]
     addresses = [node.address for node in reports]
     for address in sorted({a for a in addresses if addresses.count(a) > 1}):
         names = ", ".join(f"{n.name} (rank {n.rank})" for n in reports if n.address == address)

@@ -24,4 +24,4 @@ unset PYTHONPATH
 
 # command
 export SUBMITIT_EXECUTOR=slurm
-srun --unbuffered --output '/runs/it'"'"'s; a/chunk-00/%A_%a_%t_log.out' PYTHON -u -m stateward.cluster.array_task '/runs/it'"'"'s; a/chunk-00' '/runs/it'"'"'s; a/chunk-00/array-0.json'
+srun --unbuffered --output '/runs/it'"'"'s; a/chunk-00/%A_%a_%t_log.out' --cpus-per-task=4 --cpu-bind=none PYTHON -u -m stateward.cluster.array_task '/runs/it'"'"'s; a/chunk-00' '/runs/it'"'"'s; a/chunk-00/array-0.json'

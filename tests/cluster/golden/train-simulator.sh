@@ -64,12 +64,14 @@ end_step() {
     scancel --signal=TERM "$SLURM_JOB_ID" || kill -TERM "$step"
 }
 trap end_step USR1 TERM
+# Component 0's number of CPUs, which srun would take for a task of any component.
+unset SRUN_CPUS_PER_TASK SLURM_CPUS_PER_TASK
 # The simulator's model is a step of its own. It leaves address and key in a file of this start, mode 0600,
 # for which the preflight of the other step waits. If it is lost, that step ends too: told by a file, or by a
 # signal where nobody was left to write one.
 export STATEWARD_SIMULATOR="$(readlink -m "$RUN_DIR")/train/rendezvous/$SLURM_JOB_ID-${SLURM_RESTART_COUNT:-0}/simulator.json"
 (
-    srun --het-group=2 --kill-on-bad-exit=1 --export=ALL \
+    srun --het-group=2 --mem=0 --cpu-bind=none --kill-on-bad-exit=1 --export=ALL \
         "$PYTHON" -m stateward.cluster.simulator_node --config "$CONFIG" --rank 4 \
         --interface '' --scratch /tmp -- \
         "$@" ||
@@ -82,7 +84,9 @@ export STATEWARD_SIMULATOR="$(readlink -m "$RUN_DIR")/train/rendezvous/$SLURM_JO
 simulator=$!
 # --wait: ranks end together, so one that is missing a minute later is gone with its node. Slurm tells srun
 # nothing of a node that was lost and came back at once, and it would wait for ever.
-srun --het-group=0,1 --kill-on-bad-exit=1 --wait=60 --export=ALL \
+# --mem=0: all that each component was given; srun would take component 0's --mem for every node.
+# --cpu-bind=none: a site may bind each task to one core, and the rank's processes are the whole node's.
+srun --het-group=0,1 --mem=0 --cpu-bind=none --kill-on-bad-exit=1 --wait=60 --export=ALL \
     "$PYTHON" -m stateward.cluster.ray_cluster --shared "$RUN_DIR/train" \
     --interface '' --scratch /tmp \
     --deadline 2400 --preflight -- \
