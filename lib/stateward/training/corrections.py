@@ -24,6 +24,56 @@ def head_on_device(original: Any) -> Any:
     return forward
 
 
+def reduced_head(original: Any) -> Any:
+    """Gather the LM head's weight so that its gradient is averaged over the ranks.
+
+    An untied head is a unit of its own under FSDP2, but the fused loss takes its weight and never calls it. FSDP then
+    reduces no gradient of it, and the backward of ``full_tensor()`` keeps each rank's part of its own gradient. On N
+    ranks it is wrong by about sqrt(N - 1) of its norm, while loss and log-probabilities are right.
+    """
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        from torch.distributed.tensor import DTensor
+
+        weight = self.lm_head._parameters.get("weight")
+        if not isinstance(weight, DTensor):
+            return original(self, *args, **kwargs)
+        # The original reads `lm_head.weight`: for as long as it runs, that is the gathered tensor.
+        del self.lm_head._parameters["weight"]
+        self.lm_head.__dict__["weight"] = gathered(weight)
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            del self.lm_head.__dict__["weight"]
+            self.lm_head._parameters["weight"] = weight
+
+    return forward
+
+
+def gathered(weight: Any) -> Any:
+    """The whole tensor of a sharded `weight`. Its gradient is averaged over the ranks, as FSDP does with all others.
+
+    The backward is one reduce-scatter of the whole tensor in its own precision.
+    """
+    import torch
+    from torch.distributed.tensor import DTensor, Partial
+
+    mesh, placements = weight.device_mesh, weight.placements
+
+    class Gather(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, sharded: Any) -> Any:
+            return sharded.full_tensor()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            # Each rank holds the gradient of its own tokens: a summand, not a copy.
+            summands = DTensor.from_local(gradient, mesh, [Partial()] * mesh.ndim, run_check=False)
+            return summands.redistribute(mesh, placements) / mesh.size()
+
+    return Gather.apply(weight)
+
+
 def reduce_every_micro_batch(original: Any) -> Any:
     """Deferring the reduction keeps whole gradients in memory over all micro-batches: 4 bytes a parameter on every
     device, 108 GB for a 27B model. `FSDPEngineConfig` defaults to it although Verl's YAML does not."""

@@ -153,6 +153,20 @@ HOOKS: tuple[Hook, ...] = (
         build=corrections.head_on_device,
     ),
     Hook(
+        name="reduced_head",
+        module="verl.models.transformers.qwen3_5",
+        target="forward_with_torch_backend",
+        source="cf211794f2782018",
+        build=corrections.reduced_head,
+    ),
+    Hook(
+        name="reduced_head_vl",
+        module="verl.models.transformers.qwen3_vl",
+        target="forward_with_torch_backend",
+        source="c428c9324e112912",
+        build=corrections.reduced_head,
+    ),
+    Hook(
         name="reduce_every_micro_batch",
         module=_FSDP,
         target="FSDPEngine._gradient_sync_context",
