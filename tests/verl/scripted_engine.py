@@ -18,7 +18,7 @@ class Output:
     token_ids: list[int] = field(default_factory=lambda: list(TOKENS))
     log_probs: list[float] = field(default_factory=lambda: [-4.0] * len(TOKENS))
     stop_reason: str = "completed"
-    extra_fields: dict[str, Any] = field(default_factory=dict)
+    extra_fields: dict[str, Any] = field(default_factory=lambda: {"num_cached_tokens": 16})
 
 
 class ScriptedServer:

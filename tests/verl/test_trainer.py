@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from stateward.errors import SystemFault
+
 pytestmark = pytest.mark.verl
 
 pytest.importorskip("torch")
@@ -58,3 +60,34 @@ def test_what_the_start_took_is_in_no_steps_idle_share(monkeypatch: pytest.Monke
     trainer.watchdog = nullcontext()
     trainer.fit(SimpleNamespace(device_idle_share=lambda: told.append("idle share was taken")))
     assert told == ["agreement", "idle share was taken", "steps"]
+
+
+def step_of(difference: float, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A trainer in a step of four sampled tokens, whose log-probs differ by `difference` from the engines'."""
+    import torch
+
+    from stateward.training import trainer as module
+
+    def jagged(*rows: list[float]) -> Any:
+        return torch.nested.as_nested_tensor([torch.tensor(row) for row in rows], layout=torch.jagged)
+
+    data = {
+        "rollout_log_probs": jagged([-1.0, -1.0, 9.0], [-2.0, -2.0]),
+        "old_log_probs": jagged([-1.0 + difference, -1.0 - difference, -9.0], [-2.0 + difference, -2.0 - difference]),
+        "response_mask": jagged([1, 1, 0], [1, 1]),  # the third token is a tool's
+    }
+    monkeypatch.setattr(module.transfer_queue, "kv_batch_get", lambda **_: data)
+    monkeypatch.setattr(module.PPOTrainerSync, "_compute_old_log_prob", lambda self, batch, metrics: batch)
+    trainer: Any = object.__new__(module.EpisodeTrainer)
+    trainer.ours = SimpleNamespace(train=SimpleNamespace(max_logprob_difference=0.15))
+    trainer.global_steps = 7
+    return trainer
+
+
+def test_a_step_of_another_policys_episodes_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = SimpleNamespace(keys=[], partition_id="p")
+    trainer = step_of(0.1, monkeypatch)
+    assert trainer._compute_old_log_prob(batch, {}) is batch
+    assert trainer._logprobs["mean_absolute"] == pytest.approx(0.1)
+    with pytest.raises(SystemFault, match=r"step 7, which was not trained: .* 0\.200 nats per token, more than"):
+        step_of(0.2, monkeypatch)._compute_old_log_prob(batch, {})

@@ -207,7 +207,7 @@ class TrainConfig:
     max_attempts: int = 3  # runs of one episode before its group is replaced as void
     max_void_share: float = 0.25  # of a step's episodes; above it the run stops
     watchdog_minutes: float = 90.0  # without a finished episode or step: stacks into the log, then the run ends
-    max_logprob_difference: float = 0.15  # mean |sampler - trainer| in nats before step one; above it: no training
+    max_logprob_difference: float = 0.15  # mean |sampler - trainer| in nats, at the start and per step; above: stop
     device_memory_gb: float = 0.0  # of one device, for the memory budget; 0: not checked
     host_memory_gb: float = 0.0  # of one node; 0: not checked
     trackers: list[str] = field(default_factory=list)  # tensorboard, wandb; metrics.jsonl is always written

@@ -22,7 +22,7 @@ from stateward.config.load import config_from_dict
 from stateward.errors import SystemFault
 from stateward.store.stage import write_json
 from stateward.training import figures, stacks, verl_hooks
-from stateward.training.agreement import check_agreement
+from stateward.training.agreement import check_agreement, require_agreement
 from stateward.training.collector import GroupCollector
 from stateward.training.engines import EngineClient
 from stateward.training.groups import StepGroups
@@ -150,6 +150,11 @@ class EpisodeTrainer(PPOTrainerSync):  # type: ignore[misc]
             "max_absolute": difference.max().item(),
             "mean": (trainer - sampler).mean().item(),
         }
+        # Before the update: weights that were learned from another policy's episodes must not be kept.
+        limit = self.ours.train.max_logprob_difference
+        require_agreement(
+            f"step {self.global_steps}, which was not trained: its engines", self._logprobs["mean_absolute"], limit
+        )
         return batch
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
