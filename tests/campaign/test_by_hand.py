@@ -11,6 +11,7 @@ import pytest
 from stateward.campaign.by_hand import merge_script, training_script
 from stateward.cluster.profile import load_profile
 from stateward.config import load_config
+from stateward.errors import UserError
 
 ROOT = Path(__file__).parents[2]
 RunJob = Callable[..., subprocess.CompletedProcess[str]]
@@ -32,6 +33,16 @@ def test_the_job_has_the_nodes_and_gpus_that_the_configuration_trains_on() -> No
     assert "#SBATCH --nodes=2\n" in workers
     assert "#SBATCH --gres=gpu:h100:4\n" in workers
     assert '--run-dir "$RUN_DIR" train.nodes=2 "$@"' in script
+
+
+def test_an_endpoint_beside_the_driver_is_refused_where_nodes_are_machines() -> None:
+    """With nodes that are all this machine it is everybody's."""
+    config = load_config(ROOT / "configs" / "q38_full.yaml", ["episode.user.base_url=http://localhost:8080/v1"])
+    profile = load_profile(ROOT / "configs" / "cluster" / "h100.yaml")
+    with pytest.raises(UserError, match="is each node's own address"):
+        training_script("configs/q38_full.yaml", config, profile, [])
+    profile.network_interface = "loopback"
+    assert "srun" in training_script("configs/q38_full.yaml", config, profile, [])
 
 
 def test_a_merge_that_waits_for_a_job() -> None:

@@ -96,6 +96,8 @@ def test_what_goes_in_and_what_does_not(place: Path) -> None:
         RAY_AUTH_MODE="token",
         GLOO_SOCKET_IFNAME="ib0",
         STATEWARD_RUN_DIR="/shared/run",
+        https_proxy="http://proxy:3128",
+        NO_PROXY="10.0.0.0/8",
         PYTHONPATH="/poison",
         LD_LIBRARY_PATH="/poison",
         APPTAINERENV_PYTHONHOME="/poison",
@@ -107,6 +109,8 @@ def test_what_goes_in_and_what_does_not(place: Path) -> None:
     assert found["CUDA_VISIBLE_DEVICES"] == "0,1,2"
     assert {"SLURM_PROCID", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "RAY_AUTH_MODE"} <= found.keys()
     assert (found["PYTHONNOUSERSITE"], found["TMPDIR"], found["TRITON_CACHE_DIR"]) == ("1", "/tmp", "/tmp/triton")
+    # The way to endpoints outside, where the site has no other.
+    assert (found["https_proxy"], found["NO_PROXY"]) == ("http://proxy:3128", "10.0.0.0/8")
     assert "poison" not in str(found)
     assert "APPTAINER_BIND=" not in (place / "bin" / "environment").read_text()
     arguments = (place / "bin" / "arguments").read_text().splitlines()

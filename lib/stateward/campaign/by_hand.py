@@ -17,6 +17,7 @@ from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import submit_text
 from stateward.config import Config
+from stateward.config.endpoints import require_addresses
 from stateward.errors import UserError
 from stateward.training.cpus import check_profile
 from stateward.training.layout import resolve_layout
@@ -30,7 +31,7 @@ def training_script(config_file: str, config: Config, profile: ClusterProfile, o
     """The heterogeneous job as sbatch/train_q38.sh has it: to be submitted from the checkout's root.
 
     Raises:
-        UserError: the training step does not fit its devices, or Ray not its CPUs.
+        UserError: the training step does not fit its devices, or Ray not its CPUs, or see `sized`.
     """
     resolve_layout(config)
     return training_job(
@@ -91,9 +92,11 @@ def sized(config: Config, profile: ClusterProfile) -> ClusterProfile:
     waste them, and one with fewer would wait for ever. So it is with the simulator's node.
 
     Raises:
-        UserError: a node has too few CPUs for what Ray must reserve there.
+        UserError: a node has too few CPUs for what Ray must reserve there, or an endpoint is each node's own address.
     """
     check_profile(config, head=profile.service.cpus, workers=profile.train.cpus)
+    if profile.network_interface != "loopback":  # there all nodes are this machine
+        require_addresses(config.episode)
     train = replace(profile.train, nodes=config.train.nodes, gpus=config.train.gpus_per_node)
     return with_simulator(config, replace(profile, train=train))
 

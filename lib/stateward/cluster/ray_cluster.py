@@ -86,7 +86,7 @@ class RayRank:
                 scratch = stack.enter_context(scratch_folder(self.scratch, self.step.job, self.step.rank))
                 stack.callback(stop_descendants, patience=_PATIENCE_SECONDS)
                 self._meet(scratch)
-                status = self._head(driver, scratch, stack) if self.step.rank == 0 else self._worker(scratch)
+                status = self._head(driver, scratch, stack) if self.step.rank == 0 else self._worker(driver, scratch)
         except _Terminated:
             self.stamp("SIGTERM: ended")
             status = 128 + signal.SIGTERM
@@ -143,11 +143,18 @@ class RayRank:
             self.env |= server.environment()
             found["typesense"] = server.url
             self.stamp(f"Typesense at {server.url} answered a search after {server.startup_seconds:.1f} s")
-        if self.preflight:
-            if status := self._child([*driver, "--preflight"]):
-                raise SystemFault("cluster", f"the driver's preflight ended with status {status}; see its lines above")
-            self.stamp("the endpoints answer")
+        self._ask_endpoints(driver)
         return found
+
+    def _ask_endpoints(self, driver: Sequence[str]) -> None:
+        """Episodes run on the nodes with devices, and the judge and the user may answer one node and not another."""
+        if not self.preflight:
+            return
+        if status := self._child([*driver, "--preflight"]):
+            raise SystemFault(
+                "cluster", f"on this node the driver's preflight ended with status {status}; see its lines above"
+            )
+        self.stamp("the endpoints answer")
 
     def _head(self, driver: Sequence[str], scratch: Path, stack: ExitStack) -> int:
         reports = self.meeting.reports(self._node_of)
@@ -173,7 +180,7 @@ class RayRank:
         self.meeting.write("exit.json", {"status": status})
         return status
 
-    def _worker(self, scratch: Path) -> int:
+    def _worker(self, driver: Sequence[str], scratch: Path) -> int:
         head = self.meeting.read("head.json", "the head's address")
         if "typesense" in head:
             key = key_file(self.meeting.folder).read_text()
@@ -181,6 +188,7 @@ class RayRank:
         if self.interface == "loopback" and self.step.rank > 1:
             # All "nodes" are this machine: side by side on few cores each would be too slow for Ray's half a minute.
             self.meeting.read(f"started-{self.step.rank - 1}.json", "the worker before")
+        self._ask_endpoints(driver)
         ports = port_block(self.step.job, self.step.rank, self.address)
         gpus = len(allocated(os.environ)[2])
         self._start(scratch, ports, [f"--address={head['address']}"], gpus=gpus)
@@ -261,7 +269,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--interface", default="", help="network interface; empty: the default route's")
     parser.add_argument("--scratch", default="/tmp", help="node-local folder with a short path")
     parser.add_argument("--deadline", type=float, default=600.0, help="seconds until the cluster must be ready")
-    parser.add_argument("--preflight", action="store_true", help="run the driver with --preflight before Ray starts")
+    parser.add_argument(
+        "--preflight", action="store_true", help="on each node, run the driver with --preflight before Ray starts"
+    )
     parser.add_argument("--typesense", default="", help="binary of its server, to be started on rank 0")
     parser.add_argument("driver", nargs="+", help="the command that runs once Ray is ready")
     args = parser.parse_args(argv)

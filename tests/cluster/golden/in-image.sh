@@ -24,7 +24,7 @@ done
 # By variables, not by --env: that one splits at commas, and stands in the process list.
 for name in $(compgen -e); do
     case $name in
-        SLURM_* | SLURMD_* | SUBMITIT_* | CUDA_VISIBLE_DEVICES | GPU_DEVICE_ORDINAL | NVIDIA_* | NCCL_* | GLOO_* | UCX_* | FI_* | RAY_* | VERL_* | VLLM_* | STATEWARD_* | OMP_NUM_THREADS | USER | TZ)
+        SLURM_* | SLURMD_* | SUBMITIT_* | CUDA_VISIBLE_DEVICES | GPU_DEVICE_ORDINAL | NVIDIA_* | http_proxy | https_proxy | all_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | ALL_PROXY | NO_PROXY | NCCL_* | GLOO_* | UCX_* | FI_* | RAY_* | VERL_* | VLLM_* | STATEWARD_* | OMP_NUM_THREADS | USER | TZ)
             export "APPTAINERENV_$name=${!name}" ;;
     esac
 done

@@ -16,9 +16,11 @@ from stateward.cluster.node import CACHES
 from stateward.cluster.profile import ClusterProfile, ContainerConfig
 from stateward.errors import UserError
 
-#: Variables that go into the image: the allocation, the devices, what tunes communication, and switches of the engines.
+#: Variables that go into the image: the allocation, the devices, the site's proxy, what tunes communication, and
+#: switches of the engines.
 PASSED = (
     *("SLURM_*", "SLURMD_*", "SUBMITIT_*", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "NVIDIA_*"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
     *("NCCL_*", "GLOO_*", "UCX_*", "FI_*", "RAY_*", "VERL_*", "VLLM_*", "STATEWARD_*", "OMP_NUM_THREADS", "USER", "TZ"),
 )
 #: A batch script tells the launcher of its ranks which run directory it is, since that is known only then.
