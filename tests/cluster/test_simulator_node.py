@@ -32,6 +32,7 @@ STAND_IN = """
 import http.server, json, os, sys
 
 def main():
+    print("engine's limit", os.environ["VLLM_ENGINE_READY_TIMEOUT_S"], flush=True)
     print("loading weights", flush=True)
     if os.environ["STAND_IN"] == "dies":
         sys.exit(3)
@@ -155,6 +156,8 @@ def test_it_serves_until_it_is_told_to_end(start: Started, tmp_path: Path) -> No
     assert node.returncode == 0
     assert not any(process.is_running() for process in below)
     assert not (tmp_path / "start" / "failed-4.json").exists()
+    # vLLM's own limit of 600 s must not end a start that ours would let go on.
+    assert "engine's limit 1800" in file.with_suffix(".log").read_text()
 
 
 def test_a_server_that_is_lost_is_told_to_the_other_ranks(start: Started, tmp_path: Path) -> None:

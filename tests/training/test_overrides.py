@@ -15,6 +15,7 @@ from stateward.config import Config, load_config
 from stateward.errors import UserError
 from stateward.training import overrides
 from stateward.training.overrides import Override
+from stateward.training.paths import TrainPaths
 from stateward.training.plan import plan_training, worker_environment
 
 PATH = os.environ["PATH"]
@@ -181,6 +182,17 @@ def write_golden() -> None:
     GOLDEN.mkdir(exist_ok=True)
     for name in GOLDEN_CONFIGS:
         (GOLDEN / f"{name}.txt").write_text("\n".join(rendered(config_of(name))) + "\n")
+
+def test_an_engine_may_take_as_long_to_start_as_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("VLLM_ENGINE_READY_TIMEOUT_S", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    config = config_of("practice", "serve.startup_seconds=1234.5")
+    environment = worker_environment(config, TrainPaths.of(tmp_path))
+    assert [environment[name] for name in names] == ["1235", "1235"]
+    monkeypatch.setenv(names[0], "99")
+    assert worker_environment(config, TrainPaths.of(tmp_path))[names[0]] == "99"  # a shell's own wins
+
 
 
 if __name__ == "__main__":

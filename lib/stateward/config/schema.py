@@ -52,7 +52,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 8_192
     enable_prefix_caching: bool = True
     enforce_eager: bool = False
-    startup_seconds: float = 1_800.0
+    startup_seconds: float = 1_800.0  # of `serve` also for the engines of a training
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -19,6 +19,12 @@ from stateward.training.paths import KEEP
 
 GB = 1e9
 MB = 1e6
+#: What a sleeping vLLM keeps on a device: context, communicators and CUDA graphs are not in the pool that it empties
+#: (vllm 0.27.1, CuMemAllocator). An allowance; its log says "Sleep mode freed ..., ... is still in use".
+_ASLEEP = 4 * GB
+#: Tokens of a chunk of the fused loss (verl 0.9.1, FusedLinearForPPO), and tensors of a chunk's size, in fp32, that its
+#: backward holds at a time (_fused_linear_for_ppo_bwd: logits, probabilities, one-hot targets, two gradients).
+_CHUNK, _OF_A_CHUNK = 512, 5
 #: CUDA context, communicators and fragments of one process (measured on H100 with NCCL 2.29: 2 to 3 GB).
 _CONTEXT = 3 * GB
 #: One episode's world beside its snapshot: pages that it wrote. An allowance; `sandbox` reports what is used.
@@ -128,7 +134,7 @@ def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
         Term(name="gradients, fp32 shard", bytes=4 * t / w, formula="4 T / W"),
         Term(name="Adam, fp32 shard", bytes=8 * t / w, formula="8 T / W"),
         Term(name="two layers gathered", bytes=2 * 2 * layer, formula="2 x 2 B x parameters of a layer"),
-        Term(name="LM head gathered, with gradient", bytes=8 * head, formula="8 x vocabulary x hidden"),
+        *_lm_head(size, fused=train.fused_kernels),
         Term(name="kept activations", bytes=kept, formula="2 x tokens / sequence parallel x hidden x layers"),
         Term(
             name="one layer's insides",
@@ -137,6 +143,8 @@ def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
         ),
         Term(name="context and communicators", bytes=_CONTEXT, formula="allowance"),
     ]
+    if train.device == "cuda":
+        device.append(Term(name="what a sleeping vLLM keeps", bytes=_ASLEEP, formula="allowance"))
     if not train.fused_kernels:
         # With packed episodes flash attention's loss writes the gradient into the logits' own place, and a temperature
         # of 1 copies nothing (verl 0.9.1, logprobs_from_logits and _scale_logits_by_temperature).
@@ -174,7 +182,21 @@ def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
     asleep = 2 * p / layout.tensor_parallel if train.lora_rank and train.device == "cuda" else 0.0
     host = [
         Term(name="offloaded shards", bytes=moved * share, formula="(4 P + 8 T) x devices of the node / W"),
+        # A copy that does not block is to pinned memory, whose blocks have powers of two as sizes (torch 2.13,
+        # CachingHostAllocator.h). On average over sizes a third is lost; measured on no GPU, so a half is counted.
+        Term(
+            name="rounding of pinned memory",
+            bytes=moved * share / 2 if train.device == "cuda" else 0.0,
+            formula="half of the offloaded shards, allowance",
+        ),
         Term(name="loading, on the first node", bytes=4 * p, formula="4 P once, before the offload"),
+        # Every rank reads and converts the whole checkpoint, tensor by tensor, and the other ranks let go of each at
+        # once (transformers 5.10.4; measured on a 1.0 B model: a rank peaked 0.65 GB above its start).
+        Term(
+            name="loading, on each rank",
+            bytes=6 * head * layout.devices_per_node,
+            formula="(2 + 4) x vocabulary x hidden: the largest tensor as it is read and in fp32",
+        ),
         Term(
             name="vLLM's weights while it sleeps",
             bytes=asleep * layout.devices_per_node,
@@ -202,6 +224,25 @@ def budgets(config: Config, layout: Layout, size: ModelSize) -> list[Budget]:
         Budget(name="vLLM's share of a device", terms=engine, available=share_of_vllm),
         Budget(name="host memory of one node", terms=host, available=train.host_memory_gb * GB),
         Budget(name="disk for checkpoints", terms=disk, available=0.0),
+    ]
+
+
+def _lm_head(size: ModelSize, *, fused: bool) -> list[Term]:
+    """Terms of the head while its gradient is computed."""
+    head = size.vocabulary * size.hidden
+    if not fused:
+        return [Term(name="LM head gathered, with gradient", bytes=8 * head, formula="8 x vocabulary x hidden")]
+    return [
+        Term(
+            name="LM head gathered, its gradient, a chunk's summand",
+            bytes=12 * head,
+            formula="12 x vocabulary x hidden",
+        ),
+        Term(
+            name="logits of a chunk",
+            bytes=4 * _OF_A_CHUNK * _CHUNK * size.vocabulary,
+            formula=f"4 x {_OF_A_CHUNK} x {_CHUNK} tokens x vocabulary",
+        ),
     ]
 
 

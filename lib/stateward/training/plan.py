@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
+from stateward.cluster.services.vllm_limits import limits_environment
 from stateward.config import Config
 from stateward.training.corrections import FREEZE
 from stateward.training.layout import Layout, resolve_layout
@@ -77,7 +78,8 @@ def plan_training(config: Config, run_dir: Path | str, model: Path) -> TrainPlan
 
 def worker_environment(config: Config, paths: TrainPaths) -> dict[str, str]:
     """What every process of the run gets in its environment, besides what `run` must write files for."""
-    env = {name: os.environ.get(name, value) for name, value in _VERLS.items()} | {
+    defaults = _VERLS | limits_environment(config.serve.startup_seconds)
+    env = {name: os.environ.get(name, value) for name, value in defaults.items()} | {
         "VERL_USE_EXTERNAL_MODULES": "stateward.training.verl_plugin",
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",

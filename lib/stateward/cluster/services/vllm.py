@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from stateward.cluster.services.scratch import scratch_folder
+from stateward.cluster.services.vllm_limits import limits_environment
 from stateward.cluster.services.vllm_metadata import IN_ENGINE, is_cpu_build, metadata_environment
 from stateward.cluster.services.vllm_process import PARENT_PIPE
 from stateward.config import EngineConfig
@@ -137,7 +138,12 @@ def start(
             stderr=subprocess.STDOUT,
             pass_fds=(pipe, scratch.hold),
             start_new_session=True,
-            env={**_environment(scratch.folder, environment or {}), "VLLM_API_KEY": key, PARENT_PIPE: str(pipe)},
+            env={
+                **limits_environment(config.startup_seconds),
+                **_environment(scratch.folder, environment or {}),
+                "VLLM_API_KEY": key,
+                PARENT_PIPE: str(pipe),
+            },
         )
         try:
             base_url = f"http://{address}:{port}/v1"
