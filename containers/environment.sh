@@ -42,9 +42,10 @@ else
     "$python" "$source/containers/lock.py" wheels "$lock" > /tmp/wheels.txt
     "$python" "$source/containers/lock.py" sources "$lock" > /tmp/sources.txt
     install --require-hashes --no-build -r /tmp/wheels.txt
-    # Against the torch just installed and the CUDA of this image; see COMPILED in lock.py.
+    # Against the torch just installed and the CUDA of this image; see COMPILED in lock.py. One package at a time: each
+    # starts JOBS compilers of 5 GB by itself.
     say "compiling: $(sed -n 's/==.*//p' /tmp/sources.txt | paste -sd ' ')"
-    FLASH_ATTENTION_FORCE_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE \
+    UV_CONCURRENT_BUILDS=1 FLASH_ATTENTION_FORCE_BUILD=TRUE CAUSAL_CONV1D_FORCE_BUILD=TRUE \
         install --require-hashes --no-build-isolation -r /tmp/sources.txt
     install --no-build-isolation --editable "$source"
     rm /tmp/wheels.txt /tmp/sources.txt

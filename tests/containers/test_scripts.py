@@ -83,6 +83,17 @@ def test_a_drifted_lock_ends_before_anything_is_built(checkout: Path, tmp_path: 
     assert not (tmp_path / "arguments").exists()
 
 
+def test_what_the_build_calls_was_installed_before() -> None:
+    """Ubuntu's packages of python3.12 bring no `python3`, and libnuma1 no libnuma.so, by which Verl binds."""
+    definition = (ROOT / "containers" / "apptainer.def").read_text()
+    install, _, after = definition.partition("apt-get -qq install")[2].partition("> /dev/null")
+    packages = install.replace("\\", " ").split()
+    assert {"python3", "python3.12", "python3.12-venv", "python3.12-dev", "libnuma-dev"} <= set(packages)
+    assert "python3 " not in definition.partition("%post")[2].partition("apt-get -qq install")[0]
+    assert "python3 -c" in after
+    assert "UV_CONCURRENT_BUILDS=1" in (ROOT / "containers" / "environment.sh").read_text()
+
+
 def test_the_pins_of_the_definition_are_those_of_the_lock() -> None:
     """CUDA and NCCL stand in the definition too, where %post checks them."""
     definition = (ROOT / "containers" / "apptainer.def").read_text()

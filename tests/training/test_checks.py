@@ -107,6 +107,30 @@ def test_attention_heads_are_divided(tmp_path: Path, heads: int, pairs: int, ove
     return None
 
 
+@pytest.mark.parametrize(
+    ("model_type", "kind", "ulysses", "refused"),
+    [
+        ("qwen3_5", "linear_attention", 2, False),
+        ("qwen3_5_moe", "linear_attention", 2, False),
+        ("qwen3_next", "linear_attention", 2, True),
+        ("qwen3_5_text", "linear_attention", 2, True),  # Verl asks for the type of the whole model
+        ("qwen3_next", "linear_attention", 1, False),
+        ("gemma3", "sliding_attention", 2, False),
+    ],
+)
+def test_a_hybrid_is_divided_only_where_its_state_is_passed_on(
+    tmp_path: Path, model_type: str, kind: str, ulysses: int, refused: bool
+) -> None:
+    inner = {"layer_types": [kind, "full_attention"]}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type, "text_config": inner}))
+    layout = resolve_layout(full(f"train.ulysses={ulysses}"))
+    if not refused:
+        return checks.check_hybrid(tmp_path, layout)
+    with pytest.raises(UserError, match=f"train.ulysses=2 with linear attention of model_type '{model_type}'"):
+        checks.check_hybrid(tmp_path, layout)
+    return None
+
+
 def test_the_guards_evidence_must_be_about_this_pool(tmp_path: Path) -> None:
     evidence = tmp_path / "contamination.json"
     with pytest.raises(UserError, match="not there"):
@@ -273,6 +297,24 @@ def terms(config: Config, budget: int) -> dict[str, float]:
     return {term.name: term.bytes for term in budgets(config, resolve_layout(config), LARGE)[budget].terms}
 
 
+def test_the_fused_loss_holds_the_head_three_times_and_a_chunks_logits() -> None:
+    head, fused = 248_320 * 5_120, terms(full(), 0)
+    assert fused["LM head gathered, its gradient, a chunk's summand"] == 3 * 4 * head
+    assert fused["logits of a chunk"] == 5 * 4 * 512 * 248_320
+    assert terms(full("train.fused_kernels=false"), 0)["LM head gathered, with gradient"] == 8 * head
+
+
+def test_a_sleeping_engine_and_pinned_memory_are_counted_on_devices_alone() -> None:
+    host = terms(full(), 3)
+    assert host["rounding of pinned memory"] == host["offloaded shards"] / 2 == 12 * 27e9 / 3 / 2
+    assert host["loading, on each rank"] == 8 * 6 * 248_320 * 5_120
+    assert terms(full(), 0)["what a sleeping vLLM keeps"] == 4e9
+    practice = load_config(ROOT / "configs" / "practice.yaml")
+    update, _, _, node, _ = budgets(practice, resolve_layout(practice), LARGE)
+    assert "what a sleeping vLLM keeps" not in {term.name for term in update.terms}
+    assert [term.bytes for term in node.terms if term.name == "rounding of pinned memory"] == [0]
+
+
 def test_an_adapter_makes_it_fit_and_lets_vllm_sleep_on_the_host() -> None:
     config = load_config(ROOT / "configs" / "q36_27b_lora.yaml")
     check_budgets(budgets(config, resolve_layout(config), LARGE))
@@ -297,24 +339,6 @@ def test_an_engine_needs_room_for_its_weights_and_the_longest_episode() -> None:
     assert terms(config, 2) == {"weights": 54e9, "keys and values of the longest episode": kept}
     with pytest.raises(UserError, match=r"vLLM's share of a device 63 GB of 56 GB"):
         check_budgets(budgets(config, resolve_layout(config), LARGE))
-def test_the_fused_loss_holds_the_head_three_times_and_a_chunks_logits() -> None:
-    head, fused = 248_320 * 5_120, terms(full(), 0)
-    assert fused["LM head gathered, its gradient, a chunk's summand"] == 3 * 4 * head
-    assert fused["logits of a chunk"] == 5 * 4 * 512 * 248_320
-    assert terms(full("train.fused_kernels=false"), 0)["LM head gathered, with gradient"] == 8 * head
-
-
-def test_a_sleeping_engine_and_pinned_memory_are_counted_on_devices_alone() -> None:
-    host = terms(full(), 3)
-    assert host["rounding of pinned memory"] == host["offloaded shards"] / 2 == 12 * 27e9 / 3 / 2
-    assert host["loading, on each rank"] == 8 * 6 * 248_320 * 5_120
-    assert terms(full(), 0)["what a sleeping vLLM keeps"] == 4e9
-    practice = load_config(ROOT / "configs" / "practice.yaml")
-    update, _, _, node, _ = budgets(practice, resolve_layout(practice), LARGE)
-    assert "what a sleeping vLLM keeps" not in {term.name for term in update.terms}
-    assert [term.bytes for term in node.terms if term.name == "rounding of pinned memory"] == [0]
-
-
     shared = terms(full("train.rollout_tensor_parallel=8"), 2)  # eight devices, four pairs: one pair each
     assert shared["keys and values of the longest episode"] == kept / 4
 

@@ -66,6 +66,7 @@ def _config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setattr(checks, "check_versions", lambda: None)
     monkeypatch.setattr(checks, "check_model_files", lambda model: None)
     monkeypatch.setattr(checks, "check_heads", lambda model, layout: None)
+    monkeypatch.setattr(checks, "check_hybrid", lambda model, layout: None)
     monkeypatch.setattr(checks, "memory_budgets", lambda config, layout, model: [budget])
     monkeypatch.setattr(checks, "check_prompts", lambda config, model, pool: 10)
     return load_config(PRACTICE, [f"run_dir={tmp_path / 'run'}", "train.steps=4", "train.save_every=2"])

@@ -90,6 +90,28 @@ def check_heads(model: Path, layout: Layout) -> None:
             )
 
 
+#: Models whose linear attention Verl divides over the devices of one sequence (verl 0.9.1, ``apply_monkey_patch``).
+_DIVIDED_HYBRIDS = ("qwen3_5", "qwen3_5_moe")
+
+
+def check_hybrid(model: Path, layout: Layout) -> None:
+    """A model with linear attention is trained with sequence parallelism only if Verl passes its state on.
+
+    Raises:
+        UserError: Verl does not: each device would begin its part of an episode with an empty state.
+    """
+    config = json.loads((model / "config.json").read_text())
+    kinds = config.get("text_config", config).get("layer_types") or []
+    hybrid = any(kind.startswith("linear") for kind in kinds)
+    if layout.sequence_parallel > 1 and hybrid and config["model_type"] not in _DIVIDED_HYBRIDS:
+        raise UserError(
+            f"train.ulysses={layout.sequence_parallel} with linear attention of model_type {config['model_type']!r}",
+            f"Verl {KNOWN_VERL} passes the state of linear attention from device to device only for "
+            f"{' and '.join(_DIVIDED_HYBRIDS)}",
+            "set train.ulysses=1",
+        )
+
+
 def check_disjoint(evidence: Path, pool: Sequence[Task]) -> None:
     """The contamination guard compared this very pool with the benchmark and found them disjoint.
 

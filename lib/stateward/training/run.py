@@ -88,6 +88,7 @@ def _checked(plan: TrainPlan, pool: Sequence[Task], evidence: Path | None) -> fl
     check_pool(pool, plan.layout.groups)
     checks.check_model_files(plan.model)
     checks.check_heads(plan.model, plan.layout)
+    checks.check_hybrid(plan.model, plan.layout)
     if evidence is not None:
         checks.check_disjoint(evidence, pool)
     budgets = checks.memory_budgets(plan.config, plan.layout, plan.model)
