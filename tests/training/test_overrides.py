@@ -104,6 +104,11 @@ def test_raw_overrides_come_last_and_replace_ours() -> None:
         ("trainer.resume_mode", "disable", "resume_mode"),
         ("trainer.save_freq", 1, "save_freq"),
         ("data.train_batch_size", 7, "train_batch_size"),
+        ("algorithm.rollout_correction.bypass_mode", True, "their difference is 0 whatever is wrong"),
+        ("+algorithm.rollout_correction", {"bypass_mode": True}, "bypass_mode"),
+        ("actor_rollout_ref.rollout.calculate_log_probs", False, "calculate_log_probs"),
+        ("actor_rollout_ref.actor.strategy", "fsdp", "actor.strategy"),
+        ("actor_rollout_ref.model.fused_kernel_options", {"impl_backend": "triton"}, "impl_backend"),
     ],
 )
 def test_raw_overrides_may_not_touch_what_this_suite_depends_on(key: str, value: Any, named: str) -> None:
@@ -178,11 +183,6 @@ def test_what_a_dry_run_prints_is_bash_that_gives_verl_these_very_arguments() ->
         assert f"{name}={value}" in printed
 
 
-def write_golden() -> None:
-    GOLDEN.mkdir(exist_ok=True)
-    for name in GOLDEN_CONFIGS:
-        (GOLDEN / f"{name}.txt").write_text("\n".join(rendered(config_of(name))) + "\n")
-
 def test_an_engine_may_take_as_long_to_start_as_a_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("VLLM_ENGINE_READY_TIMEOUT_S", "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS")
     for name in names:
@@ -193,6 +193,11 @@ def test_an_engine_may_take_as_long_to_start_as_a_server(tmp_path: Path, monkeyp
     monkeypatch.setenv(names[0], "99")
     assert worker_environment(config, TrainPaths.of(tmp_path))[names[0]] == "99"  # a shell's own wins
 
+
+def write_golden() -> None:
+    GOLDEN.mkdir(exist_ok=True)
+    for name in GOLDEN_CONFIGS:
+        (GOLDEN / f"{name}.txt").write_text("\n".join(rendered(config_of(name))) + "\n")
 
 
 if __name__ == "__main__":

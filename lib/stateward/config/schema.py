@@ -183,7 +183,7 @@ class TrainConfig:
     groups_per_step: int = 18
     learning_rate: float = 1e-6
     weight_decay: float = 0.0
-    clip_ratio_low: float = 0.2
+    clip_ratio_low: float = 0.2  # both without effect while a batch has one update: the ratio is 1
     clip_ratio_high: float = 0.2
     normalize_by_std: bool = True  # divide advantages by the group's standard deviation; False: centre only
     lora_rank: int = 0  # 0: full parameters

@@ -91,6 +91,11 @@ _OURS = {
     "data.train_batch_size": "it is train.groups_per_step",
     f"{_ROLLOUT}.n": "it is train.group_size",
     f"{_ROLLOUT}.agent.agent_loop_config_path": "episodes are run by our loop",
+    "algorithm.rollout_correction.bypass_mode": "it takes the engine's log-probs for the trainer's, so that their "
+    "difference is 0 whatever is wrong",
+    f"{_ROLLOUT}.calculate_log_probs": "every step compares them with the trainer's",
+    f"{_ACTOR}.strategy": "the corrections of Verl and the checkpoints are those of FSDP2",
+    f"{_MODEL}.fused_kernel_options.impl_backend": "the LM head's gradient is corrected in the torch function alone",
 }
 
 
@@ -133,8 +138,9 @@ def _actor(config: Config, layout: Layout) -> Iterator[Override]:
     yield Override(f"{_ACTOR}.ppo_mini_batch_size", layout.groups, "one optimizer step a training step: on-policy")
     yield Override(f"{_ACTOR}.ppo_micro_batch_size_per_gpu", layout.micro_batch, "bounded by the longest episode")
     yield Override(f"{_ACTOR}.loss_agg_mode", "token-mean", "every sampled token counts the same")
-    yield Override(f"{_ACTOR}.clip_ratio_low", train.clip_ratio_low, "train.clip_ratio_low")
-    yield Override(f"{_ACTOR}.clip_ratio_high", train.clip_ratio_high, "train.clip_ratio_high")
+    clip = "without effect: with one update per batch every ratio is 1"
+    yield Override(f"{_ACTOR}.clip_ratio_low", train.clip_ratio_low, f"train.clip_ratio_low; {clip}")
+    yield Override(f"{_ACTOR}.clip_ratio_high", train.clip_ratio_high, f"train.clip_ratio_high; {clip}")
     yield Override(f"{_ACTOR}.use_kl_loss", False, "no reference model")
     yield Override(f"{_ACTOR}.optim.lr", train.learning_rate, "train.learning_rate")
     yield Override(f"{_ACTOR}.optim.weight_decay", train.weight_decay, "train.weight_decay")
