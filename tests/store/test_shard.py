@@ -57,6 +57,19 @@ def test_columns_alone_give_records_without_bodies(tmp_path: Path, make_record: 
     assert same(light, whole)
 
 
+def test_only_the_columns_that_are_named_are_read(tmp_path: Path, make_record: Any) -> None:
+    write(tmp_path / "a.jsonl", *(make_record(index=i, seed=7 + i) for i in range(3)))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    every = read_columns(tmp_path / "a.h5")
+    assert list(every) == list(COLUMNS)
+    found = read_columns(tmp_path / "a.h5", ("seed", "domain"))
+    assert list(found) == ["seed", "domain"]
+    assert found["seed"].tolist() == [7, 8, 9]
+    assert found["domain"].tolist() == every["domain"].tolist()
+    with pytest.raises(KeyError):
+        read_columns(tmp_path / "a.h5", ("no such column",))
+
+
 def test_a_sealing_killed_before_the_journal_goes_loses_and_doubles_nothing(tmp_path: Path, make_record: Any) -> None:
     records = [make_record(index=i) for i in range(3)]
     write(tmp_path / "a.jsonl", *records)
