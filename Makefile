@@ -50,8 +50,8 @@ chaos: setup system ## ROUNDS (40) of killing something at random under campaign
 chaos-training: setup ## TRAINING_ROUNDS (6) of killing something at random under real training; a quarter of an hour
 	@CHAOS_ROUNDS=$(TRAINING_ROUNDS) CHAOS_SEED=$(SEED) $(PY) -m pytest -qs -m chaos tests/verl
 
-lint: setup ## ruff
-	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+lint: setup ## ruff, and the import contracts of pyproject.toml
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(PY) tools/import_contracts.py
 
 type: setup ## mypy --strict on the library
 	@$(VENV)/bin/mypy
