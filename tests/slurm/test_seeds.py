@@ -119,7 +119,7 @@ def test_two_trainings_of_which_one_breaks(
 def test_what_waits_behind_an_array_that_is_submitted_again(
     call: Callable[[], None], on_cluster: OneMachineSlurm, tmp_path: Path, until: Callable[..., None]
 ) -> None:
-    """The probe is lost while all after it is queued: the next call cancels that, and queues it behind the new probe."""
+    """The probe is lost while all after it is queued: the next call cancels that and queues it behind a new probe."""
     record = tmp_path / "it's a run; here" / "slurm" / "chain.json"
 
     def queued() -> dict[str, str]:
@@ -142,9 +142,8 @@ def test_what_waits_behind_an_array_that_is_submitted_again(
         assert again["base"] == first["base"]
         behind = [name for name in first if name != "base"]
         assert all(again[name] != first[name] for name in behind)
-        assert not {job for name in behind for job in first[name]} & set(waits), (
-            "they would start behind the lost probe"
-        )
+        stale = {job for name in behind for job in first[name]}
+        assert not stale & set(waits), "they would start behind the lost probe"
         assert again["probe"][0] in waits[again["curate"][0]]
         assert again["curate"][0] in waits[again["train-seed1"][0]]
     finally:
