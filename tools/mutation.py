@@ -37,7 +37,7 @@ import pytest
 from mutants import Mutant, mutants_of
 
 ROOT = Path(__file__).resolve().parents[1]
-FAST = "not engines and not slurm and not apptainer and not typesense and not browser and not slow"
+FAST = "not (engines or verl or slurm or apptainer or typesense or browser or slow or nightly or chaos)"
 #: A mutant's limit: so many seconds, and so many times what its tests took before.
 LEAST_SECONDS, TIMES = 30.0, 8.0
 #: Loaded once, before the forks: what the tests import and no mutant changes.
@@ -83,7 +83,12 @@ GROUPS = {
     "grading": Group(
         modules=(f"{_LIB}/grading/*.py", f"{_LIB}/grading/checkapi/*.py"), tests=("tests/grading",), processes=True
     ),
-    "campaign": Group(modules=tuple(f"{_LIB}/campaign/{name}.py" for name in _DECISIONS), tests=("tests/campaign",)),
+    "campaign": Group(
+        modules=tuple(f"{_LIB}/campaign/{name}.py" for name in _DECISIONS),
+        tests=tuple(
+            f"tests/campaign/test_{name}.py" for name in ("stages", "chain", "sampling", "status", "submission")
+        ),
+    ),
     "training.groups": Group(modules=(f"{_LIB}/training/groups.py",), tests=("tests/training/test_groups.py",)),
 }
 

@@ -1,17 +1,21 @@
-"""Which trials of a stage run again, and what is counted beside its figures."""
+"""What a sampling stage still has to run, what it counts, and when it is done."""
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
+from stateward.campaign import stages
+from stateward.campaign.cli import DONE, INCOMPLETE
 from stateward.campaign.owed import missing_trials, owed_by, owed_of_evaluation, owing, written_shards
 from stateward.campaign.sampling import SamplingPlan, plan_evaluation, plan_probe, write_shards
 from stateward.config import load_config
 from stateward.difficulty import stop_rule
+from stateward.errors import UserError
 from stateward.outcome import EpisodeRecord, Outcome, Trial
 from stateward.practice import dataset_path
 from stateward.practice.policy import ensure_policy
@@ -113,3 +117,79 @@ def test_an_evaluation_owes_what_its_written_shards_say(tmp_path: Path, shards: 
     assert len(written) == shards
     assert owing(written, owed) == [written[-1][0]], "a shard with nothing to run would serve a model for it"
     assert owing(written, []) == []
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The shards that were run. They run nothing: episodes need an engine, and a test stores what they would leave."""
+    names: list[str] = []
+    monkeypatch.setattr(stages, "run_shard", lambda path: names.append(Path(path).name))
+    return names
+
+
+def asked(**options: bool) -> Namespace:
+    return Namespace(**{"finish": False, "array": False, "dry_run": False, **options})
+
+
+def test_a_stage_is_done_once_nothing_is_owed(
+    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(tmp_path, "evaluation", 2)
+    assert stages.run_stage(plan, asked()) == INCOMPLETE
+    assert (ran, plan.stage.is_done()) == (["shard-0000.json"], False)
+    assert "16 trials are missing or void" in capsys.readouterr().out
+    store(plan, ["pppppppp", "pfpvpppp"])
+    assert stages.run_stage(plan, asked(finish=True)) == INCOMPLETE
+    assert (len(ran), plan.stage.is_done()) == (1, False), "--finish runs nothing"
+    assert f"1 trials are missing or void: {plan.tasks[1].uid}#3" in capsys.readouterr().out
+    (plan.stage.shards / "own-own.jsonl").unlink()
+    store(plan, ["pppppppp", "pfpppppp"])
+    assert stages.run_stage(plan, asked()) == DONE
+    assert (len(ran), plan.stage.is_done(plan.inputs())) == (1, True), "every trial was there: no shard was run"
+    assert plan.stage.manifest["counts"] == {
+        "planned": 16,
+        "stored": 16,
+        "passes": 15,
+        "fails": 1,
+        "voids": 0,
+        "saved": 0,
+    }
+    assert stages.run_stage(plan, asked()) == DONE
+    assert "already done with these inputs; 16 of 16 trials stored: 15 passed, 1 failed" in capsys.readouterr().out
+
+
+def test_a_stage_that_was_begun_with_other_inputs_is_not_finished(tmp_path: Path, ran: list[str]) -> None:
+    plan = plan_of(tmp_path, "probe", 1, "probe.stop=fixed")
+    assert stages.run_stage(plan, asked()) == INCOMPLETE
+    other = plan_of(tmp_path, "probe", 1, "probe.stop=fixed", "sampling.temperature=0.31")
+    store(other, ["pppppppp"])
+    for options in ({"finish": True}, {}):
+        with pytest.raises(UserError, match=r"begun with other inputs") as caught:
+            stages.run_stage(other, asked(**options))
+        assert "temperature" in str(caught.value)
+    assert not other.stage.is_done()
+
+
+def test_repair_runs_what_is_owed_also_of_a_stage_that_was_done(
+    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = plan_of(tmp_path, "evaluation", 2)
+    with pytest.raises(UserError, match="was not begun"):
+        stages.repair_stage(plan, asked())
+    write_shards(plan, 2)
+    store(plan, ["pppppppp", "pppppppp"])
+    assert stages.run_stage(plan, asked()) == DONE
+    assert stages.repair_stage(plan, asked()) == DONE, "nothing is missing"
+    (plan.stage.shards / "own-own.jsonl").unlink()
+    store(plan, ["pppppppp", "ppvp.ppp"])  # a shard was lost
+    assert stages.repair_stage(plan, asked(dry_run=True)) == INCOMPLETE
+    assert (plan.stage.is_done(), ran) == (True, []), "a dry run changes nothing"
+    shown = capsys.readouterr().out
+    assert "2 missing or void" in shown
+    assert all(name in shown.splitlines() for name in named(plan, (1, 2), (1, 4)))
+    assert stages.repair_stage(plan, asked()) == INCOMPLETE
+    assert (plan.stage.is_done(), ran) == (False, ["shard-0000.json"])
+    other = plan_of(tmp_path, "evaluation", 2, "sampling.temperature=0.31")
+    plan.stage.done()
+    with pytest.raises(UserError, match="finished with other inputs"):
+        stages.repair_stage(other, asked())
