@@ -73,6 +73,7 @@ class Group:
 
 _LIB = "lib/stateward"
 _DECISIONS = ("owed", "chain", "stages", "sampling", "links", "submission")
+_THEIR_TESTS = ("stages", "chain", "sampling", "status", "submission")
 GROUPS = {
     "store": Group(modules=(f"{_LIB}/store/*.py",), tests=("tests/store",)),
     "difficulty": Group(
