@@ -221,7 +221,7 @@ def open_shard(shard: Path) -> Any:
     if file.attrs.get("format") != FORMAT:
         found = file.attrs.get("format")
         file.close()
-        raise OSError(f"{shard}: shard format {found!r}; this version reads format {FORMAT}")
+        raise OSError(f"{shard}: shard format {found}; this version reads format {FORMAT}")
     return file
 
 
