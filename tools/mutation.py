@@ -154,11 +154,11 @@ class Copy:
             [sys.executable, *compile_all], check=False, capture_output=True
         )  # some task files are no Python
 
-    def run(self, tests: Sequence[str], seconds: float | None, plugin: Any = None) -> str:
+    def run(self, tests: Sequence[str], seconds: float | None, plugin: Any = None, *, markers: str = FAST) -> str:
         """``passed``, ``failed`` or ``timeout``."""
         pid = os.fork()
         if pid == 0:
-            self._child(tests, plugin)
+            self._child(tests, plugin, markers)
         fd = os.pidfd_open(pid)
         try:
             if not select.select([fd], [], [], seconds)[0]:
@@ -173,7 +173,7 @@ class Copy:
             os.killpg(pid, signal.SIGKILL)  # what a broken test left behind
         return "passed" if status == 0 else "failed"
 
-    def _child(self, tests: Sequence[str], plugin: Any) -> None:
+    def _child(self, tests: Sequence[str], plugin: Any, markers: str) -> None:
         code = 70  # unless pytest answers
         try:
             os.setsid()
@@ -183,7 +183,7 @@ class Copy:
             os.environ |= {"PYTHONPATH": str(self.root / "lib"), "PYTHONDONTWRITEBYTECODE": "1"}
             sys.path.insert(0, str(self.root / "lib"))
             sys.dont_write_bytecode = True
-            options = ["-x", "-q", "-p", "no:cacheprovider", "-m", FAST, f"--basetemp={self._temporary}"]
+            options = ["-x", "-q", "-p", "no:cacheprovider", "-m", markers, f"--basetemp={self._temporary}"]
             code = pytest.main([*options, *tests], plugins=[plugin()] if plugin else [])
         finally:
             os._exit(int(code))

@@ -55,13 +55,13 @@ class Campaign:
     def run_dir(self) -> Path:
         return self.folder / "run"
 
-    def submit(self, *, shards: int = TASKS) -> dict[str, Path]:
+    def submit(self, *, shards: int = TASKS, seeds: int = 1) -> dict[str, Path]:
         """Call the pipeline; the scripts that it submitted, by link."""
         calls = self.folder / "calls"
         before = len(calls.read_text().splitlines()) if calls.exists() else 0
         profile = load_profile(ROOT / "configs" / "cluster" / "practice.yaml")
         config = load_config(CONFIG, self.overrides)
-        submit_campaign(config, str(CONFIG), self.overrides, profile, shards, dry_run=False)
+        submit_campaign(config, str(CONFIG), self.overrides, profile, shards, seeds=seeds, dry_run=False)
         scripts = [Path(line) for line in calls.read_text().splitlines()[before:]] if calls.exists() else []
         return {path.parents[1].name if path.name.startswith("array-") else path.stem: path for path in scripts}
 
@@ -142,6 +142,25 @@ def test_the_first_call_submits_everything(campaign: Campaign) -> None:
     assert tuple(scripts) == LINKS
     assert files(scripts["probe"]) == ["shard-0000.json", "shard-0001.json", "shard-0002.json"]
     assert dependency(scripts["curate"]) == "afterany:101"
+
+
+def test_each_training_evaluates_its_own_checkpoint(campaign: Campaign) -> None:
+    scripts = campaign.submit(seeds=2)
+    for k in (1, 2):
+        own = campaign.run_dir / "seeds" / str(k)
+        planned, finished = scripts[f"merge-seed{k}"].read_text(), scripts["report"].read_text()
+        evaluated = f"--label tuned-seed{k} --model {own}/merged"
+        assert f"{evaluated} --write-plan" in planned
+        assert f"{evaluated} --finish" in finished
+        assert f"merge.py --config {CONFIG} --run-dir {own} " in planned
+        assert f"--pool {campaign.run_dir}/pool/train.yaml" in scripts[f"train-seed{k}"].read_text()
+        assert dependency(scripts[f"merge-seed{k}"]) == f"afterok:{101 + list(scripts).index(f'train-seed{k}')}"
+
+
+def test_the_only_training_evaluates_the_campaigns_checkpoint(campaign: Campaign) -> None:
+    scripts = campaign.submit()
+    assert "--model" not in scripts["merge"].read_text() + scripts["report"].read_text()
+    assert "--label tuned --write-plan" in scripts["merge"].read_text()
 
 
 def test_a_probe_that_ran_whole_is_not_sampled_again_for_a_curation_that_failed(
