@@ -270,6 +270,17 @@ def test_best_record_of_each_key_against_a_plain_model(tmp_path: Path, make_reco
     assert found.find("t.py:test_1", 2)
 
 
+def test_lines_that_were_dropped_are_counted_over_all_journals(tmp_path: Path, make_record: Any) -> None:
+    for number in range(2):
+        path = tmp_path / f"{number}.jsonl"
+        write(path, *(make_record(index=10 * number + i) for i in range(4)))
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[1] = lines[1].replace(b'"uid"', b'"uit"')
+        path.write_bytes(b"".join(lines)[:-3])
+    found = read_records(tmp_path)
+    assert (len(found), found.damaged, found.torn) == (4, 2, 2)
+
+
 def test_empty_places(tmp_path: Path) -> None:
     assert len(read_records(tmp_path)) == 0
     assert list(read_records(tmp_path)) == []
