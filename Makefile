@@ -45,7 +45,7 @@ test-nightly: test ## the same, what takes longer, and things killed at random f
 test-fast: setup ## the unit tests, under two minutes
 	@$(PY) -m pytest -q -n 2 --dist loadscope -m "not (engines or verl or slurm or apptainer or typesense or browser or slow or nightly or chaos)"
 
-mutation: setup ## SAMPLE (100) changes of each group of modules, and whether a fast test notices; an hour (docs/testing.md)
+mutation: setup ## SAMPLE (100) changes of each group of modules, and whether a fast test notices (docs/testing.md)
 	@$(PY) tools/known_mutations.py
 	@$(PY) tools/mutation.py --sample $(SAMPLE) --seed $(SEED)
 
