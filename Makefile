@@ -1,7 +1,7 @@
 # stateward on one machine. `make run` and `make test` set up what they need; nothing else has to be done first.
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
-.PHONY: help setup system run test test-fast test-nightly chaos chaos-training lint type lock cluster-lock image practice-image practice-policy slurm-up slurm-down clean
+.PHONY: help setup system run test test-fast test-nightly mutation chaos chaos-training lint type lock cluster-lock image practice-image practice-policy slurm-up slurm-down clean
 
 # Python 3.11 or 3.12. The environment lies in the checkout; downloads are cached outside it.
 VENV ?= .venv
@@ -13,6 +13,7 @@ SLURM_DIR ?= runs/slurm
 ROUNDS ?= 40
 TRAINING_ROUNDS ?= 6
 SEED ?= 1
+SAMPLE ?= 100
 TALLY ?= runs/chaos-$(SEED).jsonl
 export PYTHONNOUSERSITE := 1
 unexport PYTHONPATH
@@ -44,14 +45,18 @@ test-nightly: test ## the same, what takes longer, and things killed at random f
 test-fast: setup ## the unit tests, under two minutes
 	@$(PY) -m pytest -q -n 2 --dist loadscope -m "not (engines or verl or slurm or apptainer or typesense or browser or slow or nightly or chaos)"
 
+mutation: setup ## SAMPLE (100) changes of each group of modules, and whether a fast test notices (docs/testing.md)
+	@$(PY) tools/known_mutations.py
+	@$(PY) tools/mutation.py --sample $(SAMPLE) --seed $(SEED)
+
 chaos: setup system ## ROUNDS (40) of killing something at random under campaigns on a real Slurm; half an hour
 	@$(PY) tests/slurm/chaos/run.py --rounds $(ROUNDS) --seed $(SEED) --tally $(TALLY)
 
 chaos-training: setup ## TRAINING_ROUNDS (6) of killing something at random under real training; a quarter of an hour
 	@CHAOS_ROUNDS=$(TRAINING_ROUNDS) CHAOS_SEED=$(SEED) $(PY) -m pytest -qs -m chaos tests/verl
 
-lint: setup ## ruff
-	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check .
+lint: setup ## ruff, and the import contracts of pyproject.toml
+	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(PY) tools/import_contracts.py
 
 type: setup ## mypy --strict on the library
 	@$(VENV)/bin/mypy

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,11 +28,19 @@ CONFIG = ROOT / "configs" / "practice.yaml"
 TASKS, TRIALS = 3, 2
 LINKS = ("probe", "base", "curate", "train", "merge", "tuned", "report")
 
-#: An sbatch that gives the numbers 101, 102, ..., and a squeue that knows the lines in $QUEUE.
+#: An sbatch that gives the numbers 101, 102, ..., a squeue over the lines in $QUEUE, and a scancel that takes them out
+#: and writes down what it was asked for. Which jobs a call keeps is decided here; tests/slurm has the real clients.
 CLIENTS = {
-    "sbatch": '#!/bin/sh\nfor script; do :; done\necho "$script" >> "$CALLS"\necho $((100 + $(wc -l < "$CALLS")))\n',
-    "squeue": '#!/bin/sh\ncat "$QUEUE"\n',
-    "srun": "#!/bin/sh\n",
+    "sbatch": """for script; do :; done
+echo "$script" >> "$CALLS"
+echo $((100 + $(wc -l < "$CALLS")))""",
+    "squeue": """while [ $# -gt 0 ] && [ "$1" != --jobs ]; do shift; done
+[ $# -gt 0 ] || exit 0
+grep -E "^($(echo "$2" | tr , '|'))[_+|]" "$QUEUE" || true""",
+    "scancel": """printf '%s\\n' "$@" >> "$CANCELLED"
+grep -vE "^($(echo "$*" | tr ' ' '|'))[_+|]" "$QUEUE" > "$QUEUE.left"
+mv "$QUEUE.left" "$QUEUE" """,
+    "srun": "",
 }
 
 
@@ -47,13 +55,13 @@ class Campaign:
     def run_dir(self) -> Path:
         return self.folder / "run"
 
-    def submit(self, *, shards: int = TASKS) -> dict[str, Path]:
+    def submit(self, *, shards: int = TASKS, seeds: int = 1) -> dict[str, Path]:
         """Call the pipeline; the scripts that it submitted, by link."""
         calls = self.folder / "calls"
         before = len(calls.read_text().splitlines()) if calls.exists() else 0
         profile = load_profile(ROOT / "configs" / "cluster" / "practice.yaml")
         config = load_config(CONFIG, self.overrides)
-        submit_campaign(config, str(CONFIG), self.overrides, profile, shards, dry_run=False)
+        submit_campaign(config, str(CONFIG), self.overrides, profile, shards, seeds=seeds, dry_run=False)
         scripts = [Path(line) for line in calls.read_text().splitlines()[before:]] if calls.exists() else []
         return {path.parents[1].name if path.name.startswith("array-") else path.stem: path for path in scripts}
 
@@ -73,19 +81,25 @@ class Campaign:
     def tuned(self) -> SamplingPlan:
         return plan_evaluation(self.config, "tuned", ensure_policy())
 
-    def queued(self, *jobs: str) -> None:
-        (self.folder / "queue").write_text("".join(f"{job}|RUNNING|None|x\n" for job in jobs))
+    def queued(self, *running: str, pending: Sequence[str] = ()) -> None:
+        lines = [f"{job}|RUNNING|None|x\n" for job in running] + [f"{job}|PENDING|Dependency|x\n" for job in pending]
+        (self.folder / "queue").write_text("".join(lines))
+
+    @property
+    def cancelled(self) -> list[str]:
+        return (self.folder / "cancelled").read_text().split() if (self.folder / "cancelled").exists() else []
 
 
 @pytest.fixture
 def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
     (tmp_path / "bin").mkdir()
     for name, text in CLIENTS.items():
-        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     monkeypatch.setenv("QUEUE", str(tmp_path / "queue"))
+    monkeypatch.setenv("CANCELLED", str(tmp_path / "cancelled"))
     overrides = [
         f"policy.model={ensure_policy()}",
         f"run_dir={tmp_path / 'run'}",
@@ -130,6 +144,25 @@ def test_the_first_call_submits_everything(campaign: Campaign) -> None:
     assert dependency(scripts["curate"]) == "afterany:101"
 
 
+def test_each_training_evaluates_its_own_checkpoint(campaign: Campaign) -> None:
+    scripts = campaign.submit(seeds=2)
+    for k in (1, 2):
+        own = campaign.run_dir / "seeds" / str(k)
+        planned, finished = scripts[f"merge-seed{k}"].read_text(), scripts["report"].read_text()
+        evaluated = f"--label tuned-seed{k} --model {own}/merged"
+        assert f"{evaluated} --write-plan" in planned
+        assert f"{evaluated} --finish" in finished
+        assert f"merge.py --config {CONFIG} --run-dir {own} " in planned
+        assert f"--pool {campaign.run_dir}/pool/train.yaml" in scripts[f"train-seed{k}"].read_text()
+        assert dependency(scripts[f"merge-seed{k}"]) == f"afterok:{101 + list(scripts).index(f'train-seed{k}')}"
+
+
+def test_the_only_training_evaluates_the_campaigns_checkpoint(campaign: Campaign) -> None:
+    scripts = campaign.submit()
+    assert "--model" not in scripts["merge"].read_text() + scripts["report"].read_text()
+    assert "--label tuned --write-plan" in scripts["merge"].read_text()
+
+
 def test_a_probe_that_ran_whole_is_not_sampled_again_for_a_curation_that_failed(
     campaign: Campaign, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -159,6 +192,43 @@ def test_only_shards_with_something_to_run_are_submitted_again(campaign: Campaig
     run(campaign.probe, 0)
     run(campaign.probe, 2, void=True)
     assert files(campaign.submit()["probe"]) == ["shard-0001.json", "shard-0002.json"]
+
+
+def test_what_waits_behind_a_job_that_is_submitted_again_is_submitted_again_too(campaign: Campaign) -> None:
+    """The probe's array (101) was lost. Curation and all after it wait for it: by number, so for the wrong one."""
+    campaign.submit()
+    campaign.queued("102_0", pending=["102_1", "103", "104+0", "104+1", "105", "106_0", "106_1", "107"])
+    scripts = campaign.submit()
+    assert list(scripts) == ["probe", "curate", "train", "merge", "tuned", "report"], "all but the base's evaluation"
+    assert campaign.cancelled == ["103", "104", "105", "106", "107"]
+    waits = {name: dependency(script) for name, script in scripts.items()}
+    assert waits == {
+        "probe": "",
+        "curate": "afterany:108",
+        "train": "afterok:109",
+        "merge": "afterok:110",
+        "tuned": "afterok:111",
+        "report": "afterany:102,afterany:112",
+    }
+    assert json.loads((campaign.run_dir / "slurm" / "chain.json").read_text())["report"] == ["113"]
+
+
+def test_what_waits_for_jobs_that_are_still_there_is_kept(campaign: Campaign) -> None:
+    campaign.submit()
+    campaign.queued("101_0", "102_0", pending=["101_1", "103", "104+0", "104+1", "105", "106_0", "107"])
+    assert campaign.submit() == {}
+    assert campaign.cancelled == []
+
+
+def test_a_job_that_runs_is_not_cancelled_for_one_before_it(campaign: Campaign) -> None:
+    """The curation runs, and so does one task of the last evaluation, although jobs before them have to run again."""
+    campaign.submit()
+    campaign.queued("103", "106_0", pending=["104+0", "104+1", "106_1", "107"])
+    scripts = campaign.submit()
+    assert list(scripts) == ["probe", "base", "merge", "report"]
+    assert campaign.cancelled == ["107"]
+    assert dependency(scripts["merge"]) == "afterok:104"
+    assert dependency(scripts["report"]) == "afterany:109,afterany:106"
 
 
 def merged(run_dir: Path) -> None:

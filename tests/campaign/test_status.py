@@ -176,6 +176,20 @@ def test_a_stage_with_its_marker_is_done_whatever_slurm_says(tmp_path: Path, slu
     assert {link.name: link.state for link in link_states(run_dir)}["merge"] == "done"
 
 
+def test_an_array_whose_shards_are_sealed_has_ended_and_is_not_broken(tmp_path: Path, slurm: Path) -> None:
+    """Its marker is for the next job to write."""
+    chain(tmp_path)
+    plan(tmp_path / "probe", shards=2, trials=1)
+    for shard in range(2):
+        journal(tmp_path / "probe", shard, [record(shard, Outcome.PASS, NOW)], sealed=True)
+    (state,) = (link for link in link_states(tmp_path) if link.name == "probe")
+    assert (state.state, state.detail) == ("ended", "every shard is sealed")
+
+
+def test_a_campaign_that_was_never_submitted_has_no_links(tmp_path: Path) -> None:
+    assert link_states(tmp_path) == []
+
+
 SEEDS = [f"{name}-seed{k}" for k in (1, 2, 10) for name in ("train", "merge", "tuned")]
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from scipy.stats import betabinom
+from scipy.stats import betabinom, norm
 
 from stateward.evaluation.counts import Counts
 from stateward.evaluation.intervals import bootstrap_means, difference_intervals, intervals, sign_flip_p
@@ -127,6 +127,20 @@ def test_no_success_in_any_task_still_has_an_upper_end() -> None:
     (found,) = intervals(ones, bootstrap_means(ones, 50, 0), lowest=0, highest=1)
     assert (found.low, found.high) == (pytest.approx(0.025 ** (1 / 40)), 1)
     assert math.isnan(intervals(values[:1], values[:1], lowest=0, highest=1)[0].low), "one task knows no spread"
+
+
+@pytest.mark.parametrize(("tasks", "t"), [(2, 12.7062047), (5, 2.7764451), (30, 2.0452296), (500, 1.9647293)])
+def test_intervals_over_few_tasks_are_as_wide_as_students(tasks: int, t: float) -> None:
+    """Of means that are normal with the bootstrap's spread s/√T, the ends lie t · s/√(T−1) from the centre (t: 97.5 %
+    quantile of Student's distribution with T − 1 degrees of freedom, from a printed table)."""
+    values = np.linspace(-1.0, 1.0, tasks)[:, None]
+    spread = values.std() / math.sqrt(tasks)
+    means = norm.ppf((np.arange(2_000_000) + 0.5) / 2_000_000)[:, None] * spread
+    (found,) = intervals(values, means, lowest=-20, highest=20)
+    reach = t * spread * math.sqrt(tasks / (tasks - 1))
+    # With two tasks the ends are the 10⁻⁷² quantiles, which no sample has: there the widest mean must do.
+    reach = min(reach, float(means.max()))
+    assert (found.low, found.high) == (pytest.approx(-reach, rel=0.01), pytest.approx(reach, rel=0.01))
 
 
 def test_sign_flip_against_all_flips() -> None:

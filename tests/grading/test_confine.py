@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import platform
 import struct
+import subprocess
+import sys
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -75,6 +80,76 @@ X86, ARM = 0xC000003E, 0xC00000B7
 )
 def test_the_filter(machine: str, arch: int, number: int, argument: int, action: int) -> None:
     assert evaluate(seccomp.program(machine, 99), arch=arch, number=number, argument=argument) == action
+
+
+#: What a check must not call, with the kernel's numbers: arch/x86/entry/syscalls/syscall_64.tbl for x86_64, and
+#: include/uapi/asm-generic/unistd.h for aarch64, which starts every process with clone.
+FORBIDDEN = {
+    # programs and processes
+    "fork": (57, None),
+    "vfork": (58, None),
+    "execve": (59, 221),
+    "execveat": (322, 281),
+    # the network, and calls that a filter of calls does not see
+    "socket": (41, 198),
+    "io_uring_setup": (425, 425),
+    # other processes: their memory, their files, signals to them
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "pidfd_getfd": (438, 438),
+    "tkill": (200, 130),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "pidfd_send_signal": (424, 424),
+    # other namespaces
+    "unshare": (272, 97),
+    "setns": (308, 268),
+}
+NUMBERS = {
+    machine: {name: numbers[column] for name, numbers in FORBIDDEN.items() if numbers[column] is not None}
+    for column, machine in enumerate(("x86_64", "aarch64"))
+}
+
+
+@pytest.mark.parametrize(("machine", "arch"), [("x86_64", X86), ("aarch64", ARM)])
+def test_every_forbidden_call_is_refused_and_every_other_one_is_not(machine: str, arch: int) -> None:
+    program = seccomp.program(machine, 99)
+    special = {"x86_64": {56, 62, 234}, "aarch64": {220, 129, 131}}[machine] | {435}  # clone, kill, tgkill; clone3
+    refused = {n for n in range(600) if evaluate(program, arch=arch, number=n, argument=99) != ALLOW}
+    assert refused - special == set(NUMBERS[machine].values())
+    assert all(evaluate(program, arch=arch, number=n) == EPERM for n in NUMBERS[machine].values())
+
+
+#: Each call in a process with the filter. The arguments make a call fail otherwise too, in another way, or do nothing.
+TRY = """
+import ctypes, json, os, sys
+from stateward.grading import seccomp
+libc = ctypes.CDLL(None, use_errno=True)
+arguments = {"ptrace": (0xFFFF, -1), "setns": (-1, 0), "socket": (1, 1, 0), "tkill": (-1, 0)}
+numbers, me, found = json.loads(sys.argv[1]), os.getpid(), {}
+print(seccomp.install(), flush=True)
+for name, number in numbers.items():
+    ctypes.set_errno(0)
+    answer = libc.syscall(number, *arguments.get(name, (0, 0, 0, 0, 0, 0)))
+    if os.getpid() != me:
+        os._exit(0)  # a fork that was not refused
+    found[name] = (answer, ctypes.get_errno())
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in NUMBERS, reason="the filter does not know this machine's calls")
+def test_the_kernel_refuses_every_forbidden_call() -> None:
+    """A site's own filter may refuse some of them as well; that the program refuses each is the test above."""
+    numbers = {
+        name: number for name, number in NUMBERS[platform.machine()].items() if name != "vfork"
+    }  # shares a stack
+    done = subprocess.run([sys.executable, "-c", TRY, json.dumps(numbers)], capture_output=True, text=True, check=True)
+    installed, found = done.stdout.splitlines()
+    if installed != "True":
+        pytest.skip("this kernel has no system call filter")
+    assert json.loads(found) == {name: [-1, errno.EPERM] for name in numbers}
 
 
 def test_an_unknown_machine_has_no_filter() -> None:

@@ -114,3 +114,37 @@ def test_two_trainings_of_which_one_breaks(
     report = (run_dir / "report" / "report.md").read_text()
     # Whether they can be compared is the report's to say: this checkout may have changed between the jobs.
     assert all(f"| {label} |" in report for label in ("base", "tuned-seed1", "tuned-seed2")), report
+
+
+def test_what_waits_behind_an_array_that_is_submitted_again(
+    call: Callable[[], None], on_cluster: OneMachineSlurm, tmp_path: Path, until: Callable[..., None]
+) -> None:
+    """The probe is lost while all after it is queued: the next call cancels that and queues it behind a new probe."""
+    record = tmp_path / "it's a run; here" / "slurm" / "chain.json"
+
+    def queued() -> dict[str, str]:
+        """Job → what it waits for."""
+        rows = on_cluster.run("squeue", "--noheader", "--format=%A|%E", check=True).stdout.splitlines()
+        return dict(row.split("|") for row in rows)
+
+    def partitions(state: str) -> None:
+        for name in ("gpu", "cpu"):  # a job is taken by a partition that is down, and waits there
+            on_cluster.run("scontrol", "update", f"partitionname={name}", f"state={state}", check=True)
+
+    partitions("down")
+    try:
+        call()
+        first = json.loads(record.read_text())
+        on_cluster.run("scancel", *first["probe"], check=True)
+        until(lambda: first["probe"][0] not in queued())
+        call()
+        waits, again = queued(), json.loads(record.read_text())
+        assert again["base"] == first["base"]
+        behind = [name for name in first if name != "base"]
+        assert all(again[name] != first[name] for name in behind)
+        stale = {job for name in behind for job in first[name]}
+        assert not stale & set(waits), "they would start behind the lost probe"
+        assert again["probe"][0] in waits[again["curate"][0]]
+        assert again["curate"][0] in waits[again["train-seed1"][0]]
+    finally:
+        partitions("up")

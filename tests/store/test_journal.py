@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import multiprocessing
+import os
 import resource
 import signal
 from pathlib import Path
@@ -29,6 +32,7 @@ def test_what_is_appended_is_read(tmp_path_factory: Any, rows: list[dict[str, An
     with Journal(path) as journal:
         for row in rows:
             journal.append(row)
+        assert journal.rows == len(rows), "a journal without rows is removed, not sealed"
     assert list(read_journal(path)) == rows
     assert [json.loads(line)["row"] for line in path.read_bytes().splitlines()] == rows  # plain JSON lines for jq
 
@@ -69,6 +73,56 @@ def test_a_flipped_byte_loses_one_row_and_is_counted(tmp_path: Path) -> None:
     with Journal(path) as journal:
         assert (journal.rows, journal.damaged, journal.torn) == (2, 1, 0)
     assert path.read_bytes() == data, "a damaged line is evidence; it stays"
+
+
+def test_damaged_lines_are_told_from_a_torn_last_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with Journal(path) as journal:
+        for n in range(6):
+            journal.append({"n": n})
+    lines = path.read_bytes().splitlines(keepends=True)
+    for bad in (1, 2, 4, 5):
+        lines[bad] = lines[bad].replace(b'"n":', b'"m":')
+    path.write_bytes(b"".join(lines))
+    reader = read_journal(path)
+    assert [row["n"] for row in reader] == [0, 3]
+    assert (reader.damaged, reader.torn) == (3, 1)
+    with Journal(path) as journal:
+        assert (journal.rows, journal.damaged, journal.torn) == (2, 3, 1)
+    assert path.read_bytes() == b"".join(lines[:5]), "the torn line is cut off, the damaged ones stay"
+
+
+def test_a_new_journals_name_is_durable_before_its_first_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    with Journal(tmp_path / "a.jsonl") as journal:
+        assert synced == [str(tmp_path)]
+        journal.append({"n": 0})
+    assert synced == [str(tmp_path), f"{tmp_path}/a.jsonl"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_told_and_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    """NFS without a lock daemon, and Lustre without `flock`: neither can be had here."""
+
+    def flock(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with Journal(tmp_path / "a.jsonl") as journal:
+        journal.append({"n": 0})
+    assert "a second writer cannot be detected" in caplog.text
+
+
+def test_a_lock_that_fails_otherwise_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.EIO, "I/O error")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="I/O error"):
+        Journal(tmp_path / "a.jsonl")
 
 
 def test_zeros_after_a_crash_count_as_a_torn_line(tmp_path: Path) -> None:

@@ -57,6 +57,19 @@ def test_columns_alone_give_records_without_bodies(tmp_path: Path, make_record: 
     assert same(light, whole)
 
 
+def test_only_the_columns_that_are_named_are_read(tmp_path: Path, make_record: Any) -> None:
+    write(tmp_path / "a.jsonl", *(make_record(index=i, seed=7 + i) for i in range(3)))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    every = read_columns(tmp_path / "a.h5")
+    assert list(every) == list(COLUMNS)
+    found = read_columns(tmp_path / "a.h5", ("seed", "domain"))
+    assert list(found) == ["seed", "domain"]
+    assert found["seed"].tolist() == [7, 8, 9]
+    assert found["domain"].tolist() == every["domain"].tolist()
+    with pytest.raises(KeyError):
+        read_columns(tmp_path / "a.h5", ("no such column",))
+
+
 def test_a_sealing_killed_before_the_journal_goes_loses_and_doubles_nothing(tmp_path: Path, make_record: Any) -> None:
     records = [make_record(index=i) for i in range(3)]
     write(tmp_path / "a.jsonl", *records)
@@ -68,6 +81,62 @@ def test_a_sealing_killed_before_the_journal_goes_loses_and_doubles_nothing(tmp_
     assert (len(found), found.copies, found.duplicates) == (3, 3, [])
     seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
     assert len(list(read_blobs(tmp_path / "a.h5"))) == 3
+
+
+def test_a_journal_goes_once_its_shard_is_durable(
+    tmp_path: Path, make_record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a.jsonl", make_record())
+    done: list[tuple[str, str]] = []
+    fsync, replace, unlink = os.fsync, os.replace, Path.unlink
+
+    def noted_fsync(fd: int) -> None:
+        done.append(("fsync", Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+        fsync(fd)
+
+    def noted_replace(old: Path, new: Path) -> None:
+        done.append(("rename to", new.name))
+        replace(old, new)
+
+    def noted_unlink(path: Path) -> None:
+        done.append(("remove", path.name))
+        unlink(path)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    monkeypatch.setattr(Path, "unlink", noted_unlink)
+    seal(tmp_path / "a.jsonl", tmp_path / "sealed" / "a.h5")
+    assert done == [
+        ("fsync", "a.h5.tmp"),
+        ("rename to", "a.h5"),
+        ("fsync", "sealed"),
+        ("remove", "a.jsonl"),
+        ("fsync", tmp_path.name),
+    ]
+
+
+def test_records_of_many_megabytes(tmp_path: Path, make_record: Any) -> None:
+    """The bodies are written in pieces of 4 MB; each is found again where it lies."""
+    rng = random.Random(5)
+    texts = [rng.randbytes(size << 20).hex() for size in (3, 2, 3, 0, 5)]
+    write(tmp_path / "a.jsonl", *(make_record(index=i, messages=[{"content": text}]) for i, text in enumerate(texts)))
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    assert [row["messages"][0]["content"] for row in read_blobs(tmp_path / "a.h5")] == texts
+    assert [row["messages"][0]["content"] for row in read_blobs(tmp_path / "a.h5", [3, 1])] == [texts[3], texts[1]]
+
+
+def test_a_shard_of_another_format_is_refused(tmp_path: Path, make_record: Any) -> None:
+    import h5py
+
+    write(tmp_path / "a.jsonl", make_record())
+    seal(tmp_path / "a.jsonl", tmp_path / "a.h5")
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file.attrs["format"] = 2
+    with pytest.raises(OSError, match="shard format 2; this version reads format 1"):
+        read_columns(tmp_path / "a.h5")
+    (tmp_path / "a.h5").write_bytes(b"half")
+    with pytest.raises(OSError, match=r"a\.h5"):
+        read_columns(tmp_path / "a.h5")
 
 
 def test_a_continued_shard_takes_up_new_records(tmp_path: Path, make_record: Any) -> None:
@@ -199,6 +268,17 @@ def test_best_record_of_each_key_against_a_plain_model(tmp_path: Path, make_reco
     assert kept.isdisjoint(found.dropped["started"].tolist())
     assert {r.trial.key: r.started for r in found} == {r.trial.key: r.started for r in order}
     assert found.find("t.py:test_1", 2)
+
+
+def test_lines_that_were_dropped_are_counted_over_all_journals(tmp_path: Path, make_record: Any) -> None:
+    for number in range(2):
+        path = tmp_path / f"{number}.jsonl"
+        write(path, *(make_record(index=10 * number + i) for i in range(4)))
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[1] = lines[1].replace(b'"uid"', b'"uit"')
+        path.write_bytes(b"".join(lines)[:-3])
+    found = read_records(tmp_path)
+    assert (len(found), found.damaged, found.torn) == (4, 2, 2)
 
 
 def test_empty_places(tmp_path: Path) -> None:

@@ -21,7 +21,9 @@ def test_a_stage_from_start_to_marker(tmp_path: Path, monkeypatch: Any) -> None:
     stage.begin({"name": "x"}, inputs)
     with stage.record_worker(gpus=8) as worker:
         assert "ended" not in json.loads(worker.path.read_text()), "a killed worker leaves a start without an end"
+    created = stage.manifest["created"]
     stage.begin({"name": "x"}, inputs)  # continued
+    assert stage.manifest["created"] == created
     assert not stage.is_done(inputs)
     assert stage.shards.is_dir()
     stage.done(episodes=3)

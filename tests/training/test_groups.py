@@ -151,9 +151,24 @@ def test_one_early_void_does_not_stop_a_large_step() -> None:
     assert groups.add(group(0, [VOID, VOID, PASS, FAIL])) is Verdict.VOID
 
 
+def test_voids_are_judged_from_half_of_the_episodes_on_and_above_their_limit_alone() -> None:
+    half_void = group(0, [VOID, PASS])
+    assert half_void.attempts == 2
+    judged = step(wanted=2, size=2, void_share=0.49)
+    judged.hand_out()
+    with pytest.raises(StepStopped, match="1 of 2 episodes"):
+        judged.add(half_void)
+    at_the_limit = step(wanted=2, size=2, void_share=0.5)
+    at_the_limit.hand_out()
+    assert at_the_limit.add(half_void) is Verdict.VOID
+    too_early = step(wanted=3, size=2, void_share=0.0)
+    too_early.hand_out()
+    assert too_early.add(half_void) is Verdict.VOID
+
+
 def test_retried_voids_count_as_attempts_though_the_episode_became_valid() -> None:
     report = GroupReport(key="g", uid="t", sessions=(session(PASS, voids=2), session(FAIL)))
-    assert report.attempts == 4
+    assert (report.attempts, report.passes) == (4, 1)
     groups = step(wanted=1, size=2)
     groups.hand_out()
     assert groups.add(report) is Verdict.KEPT

@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from stateward.errors import SystemFault
 from stateward.sandbox import reserved
 from stateward.sandbox.inside import wire
 from stateward.sandbox.link import Link
 from stateward.sandbox.parent_handle import CLOSE_GRACE_SECONDS, REPORT_SECONDS, describe_exit
+from stateward.sandbox.warm import WarmParent
 
-if TYPE_CHECKING:
-    from stateward.sandbox.snapshot import Snapshot
+
+class ForkSource(Protocol):
+    """What a fork needs of the snapshot that it is made from.
+
+    Attributes:
+        config: the initial state that the server's init gets.
+        in_child: why init runs in every fork; empty where it ran in the snapshot.
+        init_result, initial_state: of the snapshot's own init, where it ran there.
+    """
+
+    warm: WarmParent
+    config: dict[str, Any]
+    in_child: str
+    init_result: dict[str, Any]
+    initial_state: dict[str, Any]
+
+    def start_child(self, name: str, message: dict[str, Any], fd: int) -> asyncio.Future[dict[str, Any]]: ...
+
+    def kill_child(self, name: str) -> None: ...
 
 
 class ForkedServer:
     """A fork of a snapshot: one server of one world. Make one with `start`."""
 
-    def __init__(self, snapshot: Snapshot, session_id: str) -> None:
+    def __init__(self, snapshot: ForkSource, session_id: str) -> None:
         warm, limits = snapshot.warm, snapshot.warm.limits
         self._snapshot, self._session_id = snapshot, session_id
         self.name, self.tools = warm.spec.name, warm.tools
@@ -46,7 +64,7 @@ class ForkedServer:
             self._exited = snapshot.start_child(self._fork_name, message, theirs.fileno())
 
     @classmethod
-    async def start(cls, snapshot: Snapshot, session_id: str) -> ForkedServer:
+    async def start(cls, snapshot: ForkSource, session_id: str) -> ForkedServer:
         """Fork; returns when the fork has its MCP session and, where init belongs into the world, is initialised.
 
         Raises:
@@ -67,7 +85,7 @@ class ForkedServer:
             raise
         return self
 
-    async def _initialise(self, snapshot: Snapshot) -> None:
+    async def _initialise(self, snapshot: ForkSource) -> None:
         init = reserved.call_of(self.tools, reserved.INIT, {"config": snapshot.config}, self._session_id)
         self.init_result = await reserved.initialise(self, init, snapshot.warm.limits.start_deadline_seconds)
         self.initial_state = await self.state()

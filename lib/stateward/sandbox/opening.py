@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from stateward.sandbox.world import Scene, World
 from stateward.tasks.task import Task
 
-if TYPE_CHECKING:
-    from stateward.sandbox.sandbox import Sandbox
+
+class Opener(Protocol):
+    """The part of `Sandbox` that an opening uses."""
+
+    async def open(self, task: Task) -> World: ...
+
+    async def scene(self, task: Task) -> Scene | None: ...
+
+    def abandon(self, opening: asyncio.Task[World]) -> None: ...
+
+    def close_later(self, world: World) -> None: ...
 
 
 class Opening:
@@ -23,7 +32,7 @@ class Opening:
         prepare: run on the world before anybody gets it. A world that has to be prepared is not known before it is.
     """
 
-    def __init__(self, sandbox: Sandbox, task: Task, prepare: Callable[[World], Awaitable[None]] | None) -> None:
+    def __init__(self, sandbox: Opener, task: Task, prepare: Callable[[World], Awaitable[None]] | None) -> None:
         self._sandbox, self._task, self._prepare = sandbox, task, prepare
 
     async def __aenter__(self) -> Opening:

@@ -175,13 +175,17 @@ def write_shard(path: Path, rows: Iterator[dict[str, Any]], *, fast: bool = Fals
 
 
 def read_columns(shard: Path, names: Iterable[str] = COLUMNS) -> dict[str, Column]:
-    """Columns of a sealed shard (all, if none are named), each [n]."""
+    """The columns `names` of a sealed shard, each [n]; the others are not read.
+
+    Raises:
+        KeyError: a name that the shard does not have.
+    """
     import h5py
 
     out: dict[str, Column] = {}
     with open_shard(shard) as file:
         group = file["columns"].id
-        for name in COLUMNS:
+        for name in names:
             # The low-level calls: a stage may have hundreds of shards, and these take a fifth of the time.
             data = h5py.h5d.open(group, name.encode())
             out[name] = np.empty(data.shape, data.dtype)
@@ -217,7 +221,7 @@ def open_shard(shard: Path) -> Any:
     if file.attrs.get("format") != FORMAT:
         found = file.attrs.get("format")
         file.close()
-        raise OSError(f"{shard}: shard format {found!r}; this version reads format {FORMAT}")
+        raise OSError(f"{shard}: shard format {found}; this version reads format {FORMAT}")
     return file
 
 
