@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stateward.campaign import interrupts
+from stateward.cluster import interrupts
 from stateward.config import Config, load_config
+from stateward.config.load import resolved_overrides
 from stateward.errors import DeadEnd, SystemFault, UserError
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from stateward.errors import SystemFault, UserError
 
 #: A Unix socket path has at most 107 bytes, and Ray appends up to 62 to its folder.
 MAX_SCRATCH = 45
-#: Blocks of ports lie above Ray's defaults (client server 10001, workers 10002 to 19999), which another user's Ray takes
-#: and which Ray refuses to give to a second component, and below Linux's ephemeral range (32768 and up), which clients
-#: take at random.
+#: Blocks of ports lie above Ray's defaults (client server 10001, workers 10002 to 19999), which another user's Ray
+#: takes and which Ray refuses to give to a second component, and below Linux's ephemeral range (32768 and up), which
+#: clients take at random.
 _FIRST_PORT, _LAST_PORT, _BLOCK = 20_000, 32_000, 220
 _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
