@@ -71,7 +71,11 @@ def profile_path(name: str | None) -> Path:
 
 
 def configured(args: argparse.Namespace) -> Config:
-    """The configuration that the options ask for. `--run-dir` wins over the file, and `--shards` if it was given."""
+    """The configuration that the options ask for. `--run-dir` wins over the file, and `--shards` if it was given.
+
+    Overrides become what a job can be given that starts in another folder.
+    """
+    args.overrides = resolved_overrides(args.overrides)
     extra = [f"run_dir={args.run_dir}"] if args.run_dir else []
     config = load_config(args.config, [*args.overrides, *extra])
     if getattr(args, "shards", 0) is None:

@@ -13,6 +13,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from stateward.cluster.directives import check_directives
 from stateward.cluster.node import check_scratch
 from stateward.config.bounds import COUNT, NOT_NEGATIVE, Bound, Bounds, require_bounds
+from stateward.config.paths import resolved
 from stateward.errors import UserError, nearest
 
 
@@ -123,6 +124,7 @@ def load_profile(path: Path | str) -> ClusterProfile:
         raise UserError(f"{path}: no value for {', '.join(missing)}", "these have no default", "add them to the file")
     profile = cast(ClusterProfile, OmegaConf.to_object(merged))
     require_bounds(profile, BOUNDS, where=f"{path}: ")
+    _resolve_paths(profile, path.parent)
     check_scratch(profile.scratch)
     for name, role in profile.roles().items():
         check_directives(role.extra, where=f"{path}: {name}.extra")
@@ -131,6 +133,20 @@ def load_profile(path: Path | str) -> ClusterProfile:
             f"{path}: gpu_request={profile.gpu_request!r}", do=nearest(profile.gpu_request, ["gres", "gpus-per-node"])
         )
     return profile
+
+
+def _resolve_paths(profile: ClusterProfile, folder: Path) -> None:
+    """Make relative paths absolute: they are relative to the profile's own folder. `setup` runs in the checkout."""
+    container = profile.container
+    if container.image:
+        container.image = resolved(container.image, folder)
+    if container.env_file:
+        container.env_file = resolved(container.env_file, folder)
+    container.binds = [
+        ":".join([resolved(source, folder), *rest]) for source, *rest in (bind.split(":") for bind in container.binds)
+    ]
+    if "/" in profile.typesense:  # otherwise a program on PATH
+        profile.typesense = resolved(profile.typesense, folder)
 
 
 def role_directives(profile: ClusterProfile, role: Role, *, tasks_per_node: int = 1) -> dict[str, Any]:
