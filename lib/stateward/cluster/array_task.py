@@ -35,14 +35,14 @@ def main(folder: Path, array: Path) -> int:
         folder: of submitit's files and logs.
         array: the submission's JSON, as `stateward.cluster.arrays` writes it.
     """
-    interrupts.listen()
     os.environ["SUBMITIT_FOLDER"] = str(folder)  # where JobEnvironment looks for its paths
     job = JobEnvironment()
     pickle: Path = job.paths.submitted_pickle
-    prepare(job.paths)
-    if not pickle.exists():
-        _write_call(pickle, json.loads(array.read_text()), int(job.array_task_id))
     try:
+        interrupts.listen()
+        prepare(job.paths)
+        if not pickle.exists():
+            _write_call(pickle, json.loads(array.read_text()), int(job.array_task_id))
         process_job(folder)
     except KeyboardInterrupt:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
