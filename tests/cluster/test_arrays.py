@@ -200,3 +200,11 @@ def test_a_launcher_that_a_task_may_be_reading_is_not_written_over(tmp_path: Pat
         _in_image(profile, tmp_path, [Path("/data")])
         assert first + reader.read() == text
     assert "/data" in script.read_text()
+
+
+def test_flags_of_a_role_stand_in_the_script(tmp_path: Path, profile: ClusterProfile, calls: Path) -> None:
+    profile.sample.extra = {"contiguous": True, "overcommit": False, "exclusive": True, "reservation": "course"}
+    call(tmp_path, profile, 1)
+    lines = Path(calls.read_text().strip()).read_text().splitlines()
+    assert {"#SBATCH --contiguous", "#SBATCH --exclusive", "#SBATCH --reservation=course"} <= set(lines)
+    assert not [line for line in lines if "overcommit" in line]

@@ -17,6 +17,7 @@ from typing import Any
 
 from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher, service_binds
+from stateward.cluster.directives import seconds_of
 from stateward.cluster.profile import ClusterProfile, Role, role_directives
 from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, require_client, submit
 from stateward.cluster.shard_call import TYPESENSE
@@ -144,7 +145,9 @@ class _Array:
             raise UserError(f"array {self.name!r}: {error.what}", error.why, do) from error
 
     def _parameters(self, directives: dict[str, Any], minutes: int, at_a_time: int) -> dict[str, Any]:
-        extra = {key: value for key, value in directives.items() if value is not True and key != "nodes"}
+        # submitit writes True as a flag, as our own scripts do; `nodes` and `exclusive` it takes by name.
+        exclusive = directives.pop("exclusive", None)
+        extra = {key: value for key, value in directives.items() if value not in (None, False) and key != "nodes"}
         extra |= {"kill-on-invalid-dep": "yes", "requeue": True, "export": "ALL"}
         if self.dependency:
             extra["dependency"] = self.dependency
@@ -159,21 +162,7 @@ class _Array:
             # append: a task that is requeued keeps the log of its first start.
             "setup": ["export SLURM_OPEN_MODE=append", *environment_lines(self.profile), *services],
             "additional_parameters": extra,
-            "exclusive": self.role.exclusive or None,
+            "exclusive": exclusive or None,
             "stderr_to_stdout": True,
             "wckey": None,
         }
-
-
-def seconds_of(time: str) -> int:
-    """Seconds of Slurm's time format: ``M``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``."""
-    days, _, rest = time.rpartition("-")
-    try:
-        parts = [int(part) for part in rest.split(":")]
-        if days:
-            hours, minutes, seconds = (*parts, 0, 0)[:3]
-        else:
-            hours, minutes, seconds = {1: (0, parts[0], 0), 2: (0, *parts), 3: tuple(parts)}[len(parts)]
-        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"time {time!r} is not a Slurm time", do="write days-hours:minutes:seconds") from error
