@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -98,13 +100,30 @@ def _require_room(run_dir: Path) -> None:
         )
 
 
+def _output_is_closed() -> bool:
+    """Whether nobody reads standard output any more, as after `| head`. What is still buffered for it goes nowhere."""
+    reader = select.poll()
+    reader.register(sys.stdout.fileno(), 0)
+    closed = any(event & select.POLLERR for _, event in reader.poll(0))
+    if closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return closed
+
+
 def entry(main: Callable[[Sequence[str] | None], int]) -> None:
     """Run `main` as a program.
 
     SIGTERM is an interrupt too (Slurm sends it), so that what was started ends and what is open is closed.
     """
     interrupts.listen()
-    sys.exit(status_of(main))
+    try:
+        status = status_of(main)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _output_is_closed():
+            raise
+        status = 128 + signal.SIGPIPE
+    sys.exit(status)
 
 
 def status_of(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:
