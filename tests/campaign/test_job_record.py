@@ -10,6 +10,7 @@ import pytest
 from stateward.campaign.job_record import changes, note, submitted_jobs, submitting
 from stateward.errors import UserError
 from stateward.store import lock
+from stateward.store.stage import write_json
 
 
 @pytest.mark.parametrize("locks", [True, False])
@@ -36,6 +37,13 @@ def test_only_settings_that_a_job_reads_count_as_changed(tmp_path: Path) -> None
     found = {link: changes(tmp_path, link, after) for link in ("probe", "train", "tuned", "an-endpoint")}
     assert found["probe"] == ["config.probe.trials: 2 → 4"]
     assert found["train"] == changes(tmp_path, "train-seed2", after) == ["config.train.steps: 1 → 5"]
-    assert found["tuned"] == found["an-endpoint"] == []
-    assert len(changes(tmp_path, "report", after)) == 2
+    assert found["tuned"] == found["an-endpoint"] == changes(tmp_path, "report", after) == []
+    assert changes(tmp_path, "report", {"config": {**before["config"], "name": "b"}}) == ["config.name: a → b"]
     assert changes(tmp_path, "merge", after) == []  # nothing is known of it
+
+
+def test_chunks_of_a_submission_that_was_refused_half_way_are_known(tmp_path: Path) -> None:
+    note(tmp_path, "train", ["7"], {})
+    write_json(tmp_path / "slurm" / "probe" / "jobs.json", {"jobs": ["3", "4"]})
+    write_json(tmp_path / "eval" / "base" / "slurm" / "jobs.json", {"jobs": ["5"]})
+    assert submitted_jobs(tmp_path) == {"train": ["7"], "probe": ["3", "4"], "base": ["5"]}

@@ -107,11 +107,6 @@ def test_any_other_refusal_is_told_with_what_to_do(
     assert not (tmp_path / "it's; a" / "jobs.json").exists()
 
 
-def test_a_second_call_finds_what_is_queued(tmp_path: Path, profile: ClusterProfile, calls: Path) -> None:
-    assert call(tmp_path, profile, 3) == call(tmp_path, profile, 3) == ["1"]
-    assert len(calls.read_text().splitlines()) == 1
-
-
 @pytest.mark.parametrize(("parameters", "limit"), [("", 10), ("bf_interval=1,max_array_tasks=4", 4)])
 def test_the_largest_array(
     parameters: str, limit: int, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,6 +6,7 @@ kills as it kills a world or a server.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from stateward.cluster.one_machine import OneMachineSlurm
 from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import queue
 from stateward.config import load_config
+from stateward.evaluation.gpu_hours import sacct
 from stateward.outcome import EpisodeRecord, Outcome
 from stateward.practice import dataset_path
 from stateward.store import read_records
@@ -128,6 +130,19 @@ def test_a_requeued_task_comes_back_and_ends_whole(
     until(lambda: gone(jobs))
     check_complete(plan)
     assert logs(plan).count("Starting with JobEnvironment") == 3
+    if not on_cluster.accounting:
+        return
+    # GPU-hours hold all three starts: a task has one GPU.
+    workers = [json.loads(path.read_text()) for path in (plan.stage.path / "workers").glob("*.json")]
+    ids = sorted({worker["slurm"]["SLURM_JOB_ID"] for worker in workers})
+
+    def starts() -> list[list[str]]:
+        query = ("-X", "-n", "-P", "--duplicates", "-j", ",".join(ids), "-o", "State,ElapsedRaw")
+        return [line.split("|") for line in on_cluster.run("sacct", *query, check=True).stdout.splitlines()]
+
+    until(lambda: [state for state, _ in starts()].count("COMPLETED") == 2)
+    assert len(starts()) == 3
+    assert sum(sacct(ids).values()) == sum(int(seconds) for _, seconds in starts())
 
 
 @pytest.mark.parametrize(("signalled", "grace"), [(True, 4), (False, 30), (False, 0)])

@@ -16,7 +16,7 @@ from stateward.campaign.simulator import simulator_seconds, with_simulator
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
 from stateward.cluster.scheduler import CHECKOUT as HOME
-from stateward.cluster.scheduler import submit_text
+from stateward.cluster.scheduler import require_cluster, submit_text
 from stateward.config import Config
 from stateward.errors import UserError
 from stateward.training.cpus import check_profile
@@ -86,6 +86,7 @@ def log_of(config: Config, link: str) -> str:
 def submit_once(link: str, script: str, config: Config, profile: ClusterProfile) -> tuple[str, list[str]]:
     """Submit the one job of a link, unless one is queued or running; its id, and lines that say which of the two."""
     run_dir, settings = Path(config.run_dir), settings_of_job(config, profile)
+    require_cluster()  # before anything is written
     with submitting(run_dir):
         if jobs := active_jobs(run_dir, link):
             found = [f"job {jobs[-1]} of an earlier call is queued or running; nothing was submitted"]

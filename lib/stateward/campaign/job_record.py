@@ -25,22 +25,27 @@ from stateward.store.stage import changed_inputs, write_json
 _BUSY = "another call submits this campaign just now"
 #: States of a job's tasks or components that still may run or do, by job id.
 States = dict[str, list[str]]
-#: Sections of the configuration that a link's job does not read. An evaluation of any label is as `tuned`.
+#: Sections of the configuration that a link's job does not read. The report and an evaluation of any label are as
+#: `tuned`.
 _NOT_OF: dict[str, tuple[str, ...]] = {
     "probe": ("train", "evaluate"),
     "tuned": ("train", "probe", "curate"),
+    "curate": ("train", "evaluate", "serve"),
     "train": ("probe", "evaluate", "serve", "curate"),
     "merge": ("probe", "evaluate", "serve", "curate"),
 }
 
 
 def submitted_jobs(run_dir: Path) -> dict[str, list[str]]:
-    """Link → job ids, from the record and from arrays that were submitted by hand."""
+    """Link → job ids, from the record and from what arrays left in their folders: theirs also names the chunks of a
+    submission that Slurm refused half-way."""
     jobs: dict[str, list[str]] = _read(_folder(run_dir) / "chain.json")
-    for by_hand in [run_dir / "probe" / "slurm" / "jobs.json", *sorted(run_dir.glob("eval/*/slurm/jobs.json"))]:
-        if by_hand.is_file():
-            name = by_hand.parents[1].name
-            more = json.loads(by_hand.read_text())["jobs"]
+    by_hand = [run_dir / "probe" / "slurm" / "jobs.json", *sorted(run_dir.glob("eval/*/slurm/jobs.json"))]
+    found = [(path.parents[1].name, path) for path in by_hand]
+    found += [(path.parent.name, path) for path in sorted(_folder(run_dir).glob("*/jobs.json"))]
+    for name, path in found:
+        if path.is_file():
+            more = json.loads(path.read_text())["jobs"]
             jobs[name] = list(dict.fromkeys([*jobs.get(name, []), *more]))
     return jobs
 
@@ -82,8 +87,7 @@ def changes(run_dir: Path, link: str, settings: dict[str, Any]) -> list[str]:
     """What of `settings` matters to `link` and differs from what it was submitted with, one text each."""
     before = _read(_folder(run_dir) / "settings.json").get(link)
     kind = link.partition("-")[0]
-    others = _NOT_OF.get(kind, _NOT_OF["tuned"] if kind not in ("curate", "report") else ())
-    apart = tuple(f"config.{section}." for section in others)
+    apart = tuple(f"config.{section}." for section in _NOT_OF.get(kind, _NOT_OF["tuned"]))
     return [line for line in changed_inputs(before, settings) if not line.startswith(apart)] if before else []
 
 

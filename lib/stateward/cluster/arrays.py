@@ -19,7 +19,7 @@ from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher, service_binds
 from stateward.cluster.directives import seconds_of
 from stateward.cluster.profile import ClusterProfile, Role, role_directives
-from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, require_client, submit
+from stateward.cluster.scheduler import DOCTOR, largest_array, require_client, submit
 from stateward.cluster.shard_call import TYPESENSE
 from stateward.errors import UserError
 from stateward.store.durable import write_text
@@ -53,7 +53,7 @@ def submit_array(
     dependency: str = "",
     binds: Sequence[Path] = (),
 ) -> list[str]:
-    """Submit `function` over `files`, unless an earlier call's jobs are still queued or running; the array job ids.
+    """Submit `function` over `files`; the array job ids. Whether an earlier call's jobs are queued, the caller knows.
 
     `folder` keeps submitit's files, one log a task and attempt, and ``jobs.json`` with what was submitted. `binds`:
     folders that the tasks need, mounted where the profile has an image.
@@ -62,11 +62,6 @@ def submit_array(
         UserError: there is no Slurm here, or it refused; what was submitted before stands in ``jobs.json``.
     """
     require_client("sbatch")  # submitit would answer with a traceback
-    record = folder / "jobs.json"
-    if record.is_file():
-        jobs: list[str] = json.loads(record.read_text())["jobs"]
-        if any(job.state in ACTIVE for job in queue(jobs)):
-            return jobs
     array = _Array(
         function=function,
         tasks=pack(files, profile.max_array_tasks),
