@@ -43,16 +43,16 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def _submit(args: argparse.Namespace, config: Config) -> int:
-    from stateward.campaign.by_hand import describe, merge_script, submit_from_home
+    from stateward.campaign.by_hand import log_of, merge_script, submit_once
 
     if args.seeds > 1:
         raise UserError("--after with --seeds", "a training job trains once", "submit a merge for each run directory")
     profile = cluster_profile(args)
-    script = merge_script(args.config, config, profile, args.overrides, after=args.after)
     if args.dry_run:
-        print(script, end="")
+        print(merge_script(args.config, config, profile, args.overrides, after=args.after), end="")
         return DONE
-    print("\n".join(describe(submit_from_home(script, profile), script)))
+    script = merge_script(args.config, config, profile, args.overrides, args.after, log_of(config, "merge"))
+    print("\n".join(submit_once("merge", script, config, profile)[1]))
     return DONE
 
 

@@ -18,6 +18,9 @@ def main(argv: Sequence[str] | None) -> int:
     parser.add_argument(
         "--seeds", type=int, default=1, metavar="N", help="train N times with different seeds, evaluate each"
     )
+    parser.add_argument(
+        "--resubmit", action="append", metavar="LINK", help="with --cluster: cancel this link's jobs and submit it anew"
+    )
     args = parser.parse_args(argv)
     config = configured(args)
     if args.cluster:
@@ -25,7 +28,14 @@ def main(argv: Sequence[str] | None) -> int:
 
         profile = cluster_profile(args)
         return submit_campaign(
-            config, args.config, args.overrides, profile, args.shards, seeds=args.seeds, dry_run=args.dry_run
+            config,
+            args.config,
+            args.overrides,
+            profile,
+            args.shards,
+            seeds=args.seeds,
+            dry_run=args.dry_run,
+            resubmit=args.resubmit or (),
         )
     from stateward.campaign.pipeline import plan_lines, run_steps, steps
 

@@ -85,7 +85,7 @@ def main(argv: Sequence[str] | None) -> int:
 
 
 def _submit(args: argparse.Namespace, config: Config) -> int:
-    from stateward.campaign.by_hand import describe, submit_from_home, training_script
+    from stateward.campaign.by_hand import log_of, submit_once, training_script
 
     if args.seeds > 1 or args.pool:
         raise UserError(
@@ -94,12 +94,12 @@ def _submit(args: argparse.Namespace, config: Config) -> int:
             "python jobs/pipeline.py --cluster NAME --seeds N submits a job a seed",
         )
     profile = cluster_profile(args)
-    script = training_script(args.config, config, profile, args.overrides)
     if args.dry_run:
-        print(script, end="")
+        print(training_script(args.config, config, profile, args.overrides), end="")
         return DONE
-    job = submit_from_home(script, profile)
-    print("\n".join(describe(job, script)))
+    script = training_script(args.config, config, profile, args.overrides, log_of(config, "train"))
+    job, lines = submit_once("train", script, config, profile)
+    print("\n".join(lines))
     print(
         f"next: python jobs/merge.py --config {args.config} --run-dir {config.run_dir} --after {job} "
         f"--cluster {args.cluster}"

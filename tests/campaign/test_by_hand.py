@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from stateward.campaign.by_hand import merge_script, training_script
+from stateward.campaign.job_record import submitted_jobs
 from stateward.cluster.profile import load_profile
 from stateward.config import load_config
 from stateward.errors import UserError
@@ -72,3 +76,35 @@ def test_what_cannot_be_submitted_says_what_to_change(run_job: RunJob, name: str
     done = run_job(name, "--config", "configs/practice.yaml", *arguments)
     assert done.returncode == 2
     assert "do:" in done.stderr
+
+
+def test_a_second_submission_of_the_training_finds_the_first(tmp_path: Path) -> None:
+    """Slurm's clients are stood in for: what is tried is what is kept of the first call."""
+    (tmp_path / "bin").mkdir()
+    for name, text in {"sbatch": "cat > ../script; echo 71", "squeue": "cat ../queue", "srun": ":"}.items():
+        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\ncd "$(dirname "$0")"\n{text}\n')
+        (tmp_path / "bin" / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+    run_dir = tmp_path / "it's a run"
+
+    def submit(*more: str) -> str:
+        command = [sys.executable, str(ROOT / "jobs" / "train.py"), "--config", str(ROOT / "configs" / "practice.yaml")]
+        command += ["--run-dir", str(run_dir), "--submit", "--cluster", "practice", *more]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    (tmp_path / "queue").write_text("")
+    log = shlex.quote(str(run_dir / "slurm" / "train-71.log"))
+    assert submit().startswith(f"submitted: job 71; log: {log}\n")
+    assert (
+        f"#SBATCH --output={shlex.quote(str(run_dir / 'slurm' / 'train-%j.log'))}\n"
+        in (tmp_path / "script").read_text()
+    )
+    (tmp_path / "script").unlink()
+    (tmp_path / "queue").write_text("71+0|PENDING|Priority|train\n71+1|PENDING|Priority|train\n")
+    said = submit("train.steps=7")
+    assert said.startswith("job 71 of an earlier call is queued or running; nothing was submitted\n")
+    assert "config.train.steps" in said
+    assert not (tmp_path / "script").exists()
+    assert submitted_jobs(run_dir) == {"train": ["71"]}  # which jobs/status.py shows

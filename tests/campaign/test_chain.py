@@ -13,10 +13,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from stateward.campaign.cli import array_options, configured, stage_parser
 from stateward.campaign.sampling import SamplingPlan, plan_evaluation, plan_probe, write_shards
+from stateward.campaign.stages import run_stage
 from stateward.campaign.submission import submit_campaign
 from stateward.cluster.profile import load_profile
 from stateward.config import Config, load_config
+from stateward.errors import UserError
 from stateward.outcome import EpisodeRecord, Outcome, Trial
 from stateward.practice import dataset_path
 from stateward.practice.policy import ensure_policy
@@ -55,13 +58,15 @@ class Campaign:
     def run_dir(self) -> Path:
         return self.folder / "run"
 
-    def submit(self, *, shards: int = TASKS, seeds: int = 1) -> dict[str, Path]:
+    def submit(self, *, shards: int = TASKS, seeds: int = 1, resubmit: Sequence[str] = ()) -> dict[str, Path]:
         """Call the pipeline; the scripts that it submitted, by link."""
         calls = self.folder / "calls"
         before = len(calls.read_text().splitlines()) if calls.exists() else 0
         profile = load_profile(ROOT / "configs" / "cluster" / "practice.yaml")
         config = load_config(CONFIG, self.overrides)
-        submit_campaign(config, str(CONFIG), self.overrides, profile, shards, seeds=seeds, dry_run=False)
+        submit_campaign(
+            config, str(CONFIG), self.overrides, profile, shards, seeds=seeds, dry_run=False, resubmit=resubmit
+        )
         scripts = [Path(line) for line in calls.read_text().splitlines()[before:]] if calls.exists() else []
         return {path.parents[1].name if path.name.startswith("array-") else path.stem: path for path in scripts}
 
@@ -276,3 +281,83 @@ def test_a_campaign_whose_shards_and_checkpoint_were_put_away_is_not_evaluated_a
     tuned.stage.done()
     assert "tuned" not in campaign.submit()
     assert Stage(campaign.run_dir, "eval/tuned").is_done()
+
+
+def changed(campaign: Campaign, *overrides: str) -> Campaign:
+    """The same campaign, called with other settings."""
+    return Campaign(folder=campaign.folder, overrides=[*campaign.overrides, *overrides])
+
+
+def test_settings_that_changed_are_reported_for_each_queued_job(
+    campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign.submit()
+    campaign.queued(*(str(job) for job in range(101, 108)))
+    capsys.readouterr()
+    assert changed(campaign, "train.steps=5").submit() == {}
+    said = capsys.readouterr().out
+    assert "train: job 104 goes on with the settings that it was submitted with:\n    config.train.steps: " in said
+    assert " → 5\n    to submit it anew with the new ones, add --resubmit train" in said
+    assert "probe: job" not in said  # it does not read them
+    assert changed(campaign).submit() == {}
+    assert "goes on with" not in capsys.readouterr().out
+
+
+def test_a_link_is_submitted_anew_when_asked_with_all_that_waits_for_it(campaign: Campaign) -> None:
+    (campaign.folder / "bin" / "scancel").write_text('#!/bin/sh\necho "$@" >> "$CALLS.cancelled"\n')
+    (campaign.folder / "bin" / "scancel").chmod(0o755)
+    campaign.submit()
+    lines = "".join(f"{job}|PENDING|Dependency|x\n" for job in range(101, 108))
+    (campaign.folder / "queue").write_text(lines)
+    scripts = changed(campaign, "train.steps=5").submit(resubmit=["train"])
+    assert list(scripts) == ["train", "merge", "tuned", "report"]
+    assert "train.steps=5" in scripts["train"].read_text()
+    assert (campaign.folder / "calls.cancelled").read_text().split() == ["104", "105", "106", "107"]
+    with pytest.raises(UserError, match="--resubmit trian"):
+        campaign.submit(resubmit=["trian"])
+
+
+def test_the_pipeline_finds_an_array_that_was_submitted_by_hand(campaign: Campaign) -> None:
+    write_shards(campaign.probe, 1)
+    write_json(campaign.probe.stage.path / "slurm" / "jobs.json", {"jobs": ["77"], "function": "f"})
+    campaign.queued("77")
+    scripts = campaign.submit()
+    assert "probe" not in scripts
+    assert dependency(scripts["curate"]) == "afterany:77"
+    assert len(list(campaign.probe.stage.path.glob("plan/shard-*.json"))) == 1  # as it was planned
+
+
+def stage_call(campaign: Campaign, *arguments: str) -> int:
+    """`jobs/probe.py` in this process."""
+    parser = array_options(stage_parser(""))
+    args = parser.parse_args(["--config", str(CONFIG), *arguments, *campaign.overrides])
+    return run_stage(plan_probe(configured(args)), args)
+
+
+def test_a_second_array_call_leaves_the_plan_of_queued_tasks(
+    campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    array = ("--array", "--cluster", "practice", "--shards")
+    assert stage_call(campaign, *array, "2") == 0
+    planned = {path: path.read_bytes() for path in campaign.probe.stage.path.glob("plan/shard-*.json")}
+    campaign.queued("101")
+    capsys.readouterr()
+    assert stage_call(campaign, *array, "3") == 0
+    assert "job 101 of an earlier call is queued or running; nothing was submitted" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in campaign.probe.stage.path.glob("plan/shard-*.json")} == planned
+    assert len((campaign.folder / "calls").read_text().splitlines()) == 1
+    with pytest.raises(UserError, match="job 101 is queued or running"):
+        stage_call(campaign)  # in the foreground
+    assert {path: path.read_bytes() for path in campaign.probe.stage.path.glob("plan/shard-*.json")} == planned
+    # The pipeline joins it, too.
+    assert "probe" not in campaign.submit()
+
+
+def test_an_array_by_hand_finds_the_pipelines_queued_one(
+    campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    campaign.submit()
+    campaign.queued("101")
+    assert stage_call(campaign, "--array", "--cluster", "practice") == 0
+    assert "job 101 of an earlier call" in capsys.readouterr().out
+    assert len((campaign.folder / "calls").read_text().splitlines()) == len(LINKS)

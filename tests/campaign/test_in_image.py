@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from stateward.campaign.mounts import HOME, mounts
+from stateward.campaign.mounts import mounts
+from stateward.cluster.scheduler import CHECKOUT
 from stateward.config import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -27,10 +28,10 @@ def test_everything_that_the_configuration_names_is_mounted_once(tmp_path: Path)
         f"run_dir={tmp_path}/model/../run",
     ]
     found = mounts(load_config(CONFIG, overrides), str(CONFIG))
-    wanted = {HOME, tmp_path / "model", tmp_path / "lists" / "train.yaml", tmp_path / "run"}
+    wanted = {CHECKOUT, tmp_path / "model", tmp_path / "lists" / "train.yaml", tmp_path / "run"}
     # The configuration and the practice dataset lie in the checkout, which is one of them.
     assert set(found) == {path.resolve() for path in wanted}
-    assert HOME == ROOT
+    assert CHECKOUT == ROOT
 
 
 @pytest.fixture

@@ -27,14 +27,14 @@ def test_one_training() -> None:
 
 
 def test_each_seed_is_trained_merged_and_evaluated() -> None:
-    config = load_config(PRACTICE, ["run_dir=runs/x"])
+    config = load_config(PRACTICE, ["run_dir=/runs/x"])
     commands = [arguments(step) for step in steps(PRACTICE, config, [], seeds=2)]
     for name in ("train.py", "merge.py"):
         (command,) = (c for c in commands if c[0] == name)
         assert command[-2:] == ["--seeds", "2"]
     evaluated = {c[c.index("--label") + 1]: c for c in commands if c[0] == "evaluate.py"}
     assert list(evaluated) == ["tuned-seed1", "tuned-seed2"]
-    assert evaluated["tuned-seed2"][-2:] == ["--model", "runs/x/seeds/2/merged"]
+    assert evaluated["tuned-seed2"][-2:] == ["--model", "/runs/x/seeds/2/merged"]
 
 
 def test_many_evaluations_are_told_by_the_first_and_the_last() -> None:

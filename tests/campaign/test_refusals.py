@@ -37,7 +37,7 @@ def refused(run_job: Callable[..., subprocess.CompletedProcess[str]]) -> Refused
         ("train", ["episode.user.kind=simulatr"], "did you mean 'simulator'?"),
         ("merge", ["episode.judge.kind=scripted"], "valid: chat, none, simulator"),
         ("train", ["episode.user.kind=simulator"], "simulator.model='' is not a checkpoint"),
-        ("probe", ["episode.user.kind=simulator", "simulator.model=nowhere"], "simulator.model='nowhere'"),
+        ("probe", ["episode.user.kind=simulator", "simulator.model=nowhere"], "/nowhere' is not a checkpoint"),
         ("evaluate", ["--label", "base", "episode.judge.kind=simulator"], "simulator.model=''"),
         ("evaluate", ["--label", "a/b"], "cannot name a folder"),
         ("evaluate", ["--label", "base", "evaluate.trials=-2"], "evaluate.trials=-2"),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,10 @@ import stateward.campaign.sampled as sampled
 import stateward.campaign.sampling as sampling
 import stateward.episode as episode
 from stateward.campaign.owed import missing_trials
+from stateward.campaign.status import open_shards
+from stateward.cluster import interrupts
 from stateward.config import load_config
+from stateward.errors import SystemFault
 from stateward.outcome import EpisodeRecord, Outcome, Trial
 from stateward.practice import dataset_path
 from stateward.store import journal as journal_module
@@ -99,3 +103,69 @@ def test_episodes_that_end_together_share_a_flush_and_wait_for_it(
     assert (tally["ran"], counted_as_run) == (EPISODES, EPISODES)
     assert flushes == 2, "the first one's row, then those of all who came meanwhile"
     assert missing_trials(plan)[1] == []
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], None]:
+    """Episodes of which a function gives the fault, in the place of worlds and engine."""
+
+    def install(fault: Callable[[], str]) -> None:
+        class Runner:
+            def __init__(self, policy: Any) -> None:
+                self.policy = policy
+
+            async def run(self, task: Task, trial: Trial, seed: int, *, attempt: int) -> EpisodeRecord:
+                kind = fault()
+                outcome, reward = (Outcome.VOID, float("nan")) if kind else (Outcome.PASS, 1.0)
+                return EpisodeRecord(
+                    trial=trial, outcome=outcome, reward=reward, seed=seed, attempt=attempt, fault_kind=kind
+                )
+
+        @asynccontextmanager
+        async def environment(config: Any) -> AsyncIterator[Any]:
+            yield SimpleNamespace(runner=Runner)
+
+        @asynccontextmanager
+        async def opened(self: sampled.Checkpoint, log: Path) -> AsyncIterator[Any]:
+            yield SimpleNamespace(fingerprint=self.identity)
+
+        monkeypatch.setattr(sampled.Checkpoint, "open", opened)
+        monkeypatch.setattr(episode, "open_environment", environment)
+        monkeypatch.setattr(sampling, "check_prompts", lambda *_, **__: 0)
+
+    return install
+
+
+def test_a_stage_that_only_makes_voids_stops_with_the_cause(
+    plan: sampling.SamplingPlan, scripted: Callable[[Callable[[], str]], None]
+) -> None:
+    scripted(lambda: "user")
+    ((shard, _),) = sampling.write_shards(plan, 1)
+    with pytest.raises(SystemFault, match=r"of \d+ episodes are void, more than probe.max_void_share=0.5") as caught:
+        sampling.run_shard(str(shard))
+    assert caught.value.kind == "user"
+    assert open_shards(plan.stage.path) == [0]  # left unsealed: another call goes on
+
+
+def test_an_order_to_stop_that_a_world_hears_first_makes_no_void(
+    plan: sampling.SamplingPlan, scripted: Callable[[Callable[[], str]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Slurm ends the world of every episode, and then this process hears the order."""
+    monkeypatch.setattr(interrupts, "_told", False)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    interrupts.listen()
+
+    def fault() -> str:
+        asyncio.get_running_loop().call_later(0.1, os.kill, os.getpid(), signal.SIGTERM)
+        return "sandbox"
+
+    scripted(fault)
+    ((shard, _),) = sampling.write_shards(plan, 1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sampling.run_shard(str(shard))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert list(sampling.stored(plan.stage)) == []
+    assert open_shards(plan.stage.path) == [0]

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from stateward.outcome import EpisodeRecord, Outcome, Trial
 from stateward.store import Journal, seal
 from stateward.store.stage import write_json
 
+ROOT = Path(__file__).parents[2]
 NOW = 1_800_000_000.0
 
 
@@ -223,3 +227,44 @@ def test_a_training_that_breaks_takes_only_its_own_links_with_it(
     names = ["probe", "base", "curate", "train", "merge", "tuned", *SEEDS, "report"]
     states = [LinkState(name=name, jobs=["1"], state="broken" if name in broken else "done") for name in names]
     assert breaks(states) == found
+
+
+def test_a_damaged_shard_is_a_line_of_the_page(tmp_path: Path, no_slurm: None) -> None:
+    plan(tmp_path / "probe", shards=1, trials=1)
+    plan(tmp_path / "eval" / "base", shards=1, trials=1)
+    journal(tmp_path / "probe", 0, [record(0, Outcome.PASS, NOW)], sealed=True)
+    (shard,) = (tmp_path / "probe" / "shards").glob("*.h5")
+    shard.write_bytes(shard.read_bytes()[:200])
+    lines, done = status_page(tmp_path)
+    assert not done
+    (probe,) = [line for line in lines if line.startswith("probe")]
+    assert "unreadable" in probe
+    assert str(shard) in probe
+    assert any(line.startswith("eval/base") and "in part" in line for line in lines)
+
+
+def test_a_folder_that_may_not_be_read_is_a_line_of_the_page(
+    tmp_path: Path, no_slurm: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of somebody else with umask 077. Root may read everything, so the refusal itself is stood in for."""
+    (tmp_path / "pool").mkdir()
+    is_file = Path.is_file
+
+    def refused(path: Path) -> bool:
+        if path.parent.name == "pool":
+            raise PermissionError(13, "Permission denied", str(path))
+        return is_file(path)
+
+    monkeypatch.setattr(Path, "is_file", refused)
+    (line,) = [line for line in status_page(tmp_path)[0] if line.startswith("pool")]
+    assert "unreadable" in line
+    assert "Permission denied" in line
+
+
+def test_a_reader_that_goes_away_ends_the_program_without_a_word(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "jobs" / "status.py"), str(tmp_path)]
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, "")

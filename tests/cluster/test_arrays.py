@@ -107,11 +107,6 @@ def test_any_other_refusal_is_told_with_what_to_do(
     assert not (tmp_path / "it's; a" / "jobs.json").exists()
 
 
-def test_a_second_call_finds_what_is_queued(tmp_path: Path, profile: ClusterProfile, calls: Path) -> None:
-    assert call(tmp_path, profile, 3) == call(tmp_path, profile, 3) == ["1"]
-    assert len(calls.read_text().splitlines()) == 1
-
-
 @pytest.mark.parametrize(("parameters", "limit"), [("", 10), ("bf_interval=1,max_array_tasks=4", 4)])
 def test_the_largest_array(
     parameters: str, limit: int, tmp_path: Path, calls: Path, monkeypatch: pytest.MonkeyPatch
@@ -200,3 +195,11 @@ def test_a_launcher_that_a_task_may_be_reading_is_not_written_over(tmp_path: Pat
         _in_image(profile, tmp_path, [Path("/data")])
         assert first + reader.read() == text
     assert "/data" in script.read_text()
+
+
+def test_flags_of_a_role_stand_in_the_script(tmp_path: Path, profile: ClusterProfile, calls: Path) -> None:
+    profile.sample.extra = {"contiguous": True, "overcommit": False, "exclusive": True, "reservation": "course"}
+    call(tmp_path, profile, 1)
+    lines = Path(calls.read_text().strip()).read_text().splitlines()
+    assert {"#SBATCH --contiguous", "#SBATCH --exclusive", "#SBATCH --reservation=course"} <= set(lines)
+    assert not [line for line in lines if "overcommit" in line]

@@ -25,9 +25,10 @@ def end(file):
     pathlib.Path(file).with_suffix(".ended").touch()
 """
 
-#: Refuses as often as the file beside it has lines, then notes what it was asked.
+#: Refuses as often as the file beside it has lines, then notes what it was asked. It shows a job as `state` has it.
 SCONTROL = """#!/bin/sh
 cd "$(dirname "$0")"
+[ "$1" != show ] || exec cat state
 if [ -s refusals ]; then
     sed -i 1d refusals
     echo 'slurm_requeue error: Unable to contact slurm controller (connect failure)' >&2
@@ -78,7 +79,8 @@ class Task:
         return process
 
     def asked(self) -> list[str]:
-        return (self.folder / "bin" / "asked").read_text().splitlines()
+        asked = self.folder / "bin" / "asked"
+        return asked.read_text().splitlines() if asked.exists() else []
 
 
 @pytest.fixture
@@ -123,3 +125,26 @@ def test_what_a_kill_left_half_written_stops_no_later_start(task: Task) -> None:
     assert process.returncode == 0, error
     assert task.ended.exists()
     assert task.result.exists()
+
+
+def stopped(task: Task, state: str) -> str:
+    """What a task said that got SIGTERM while Slurm held it for `state`."""
+    (task.folder / "bin" / "state").write_text(f"JobId=9 ArrayJobId=7 ArrayTaskId=0 JobState={state} Reason=None\n")
+    process = task.held()
+    for _ in range(5):  # one order, however often it comes
+        process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=240)
+    assert process.returncode == 128 + signal.SIGTERM, error
+    assert not task.result.exists()
+    return error
+
+
+def test_an_order_to_stop_ends_a_task_that_was_cancelled(task: Task) -> None:
+    stopped(task, "CANCELLED")
+    assert task.asked() == []
+
+
+def test_a_task_that_is_preempted_without_a_signal_of_its_own_puts_itself_back(task: Task) -> None:
+    stopped(task, "RUNNING")
+    assert task.asked() == ["requeue 7_0"]
+    assert pickle.loads(task.pickle.read_bytes())._timeout_countdown == 4  # it costs none of its time-outs

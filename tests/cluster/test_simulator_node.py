@@ -290,6 +290,8 @@ def test_a_simulator_that_starts_when_all_is_over_does_not_hold_the_job(tmp_path
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/bash\n{text}")
         (tmp_path / name).chmod(0o755)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").touch()
     env = {"PATH": f"{tmp_path}:{os.defpath}", "PYTHON": "fails", "SLURM_JOB_ID": "12"}
     job = subprocess.Popen(["bash", "-c", rendered()], cwd=tmp_path, env=env, start_new_session=True)
     try:

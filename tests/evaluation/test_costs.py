@@ -108,7 +108,7 @@ def test_gpu_hours_from_marks_when_there_is_no_accounting(tmp_path: Path) -> Non
     assert (found.hours, found.source, found.note) == (10.0, "marks", "")
     assert found.dollars == 25
     manifest["workers"].append(worker("3", 3600, None, "1"))
-    found = gpu_hours(manifest, listed, accounting=lambda jobs: {"1": (1.0, 1)})
+    found = gpu_hours(manifest, listed, accounting=lambda jobs: {"1": 1.0})
     assert found.hours == 11
     assert found.note.startswith("1 workers left no end")
     named = {"workers": [{**worker("1", 0, 3600), "gpu": "H100"}]}
@@ -125,10 +125,14 @@ def test_gpu_hours_from_accounting_when_it_knows_every_job(tmp_path: Path, monke
     fake.write_text("#!/bin/sh\necho '7|3600|cpu=4'\necho '7+1|3600|cpu=96,gres/gpu=8'\necho '9|1800|gres/gpu=4'\n")
     fake.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-    assert sacct(["7", "9"]) == {"7": (3600.0, 8), "9": (1800.0, 4)}
+    assert sacct(["7", "9"]) == {"7": 28_800.0, "9": 7_200.0}
     listed = prices(tmp_path, "gpu_hour: {}")
     found = gpu_hours({"starts": [worker("7", 0, None)], "workers": [worker("9", 0, 60)]}, listed)
     assert (found.hours, found.source) == (10.0, "accounting")
     assert math.isnan(found.dollars)
+    # Two starts of a job that was requeued, which sacct shows only when it is asked for duplicates.
+    starts = "7|100|gres/gpu=8\n7+1|60|gres/gpu=2\n7|40|gres/gpu=4\n"
+    fake.write_text(f"#!/bin/sh\ncase \"$*\" in *--duplicates*) printf '{starts}' ;; esac\n")
+    assert sacct(["7"]) == {"7": 800.0 + 120.0 + 160.0}
     fake.write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
     assert sacct(["7"]) == {}

@@ -67,18 +67,6 @@ def test_every_file_runs_once_packed_under_the_cap(
     assert len({runs_of(file)[0]["job"] for file in files}) == 4
 
 
-def test_a_second_call_finds_the_first_ones_jobs(
-    on_cluster: OneMachineSlurm, profile: ClusterProfile, work: Path, until: Callable[..., None]
-) -> None:
-    files = shard_files(work, 2, hold=True)
-    arguments = {"profile": profile, "role": profile.sample, "folder": work / "array", "name": "twice"}
-    first = submit_array("arraywork:note", files, **arguments)
-    assert submit_array("arraywork:note", files, **arguments) == first
-    on_cluster.run("scancel", *first)
-    until(lambda: not any(job.state in ("PENDING", "RUNNING", "COMPLETING") for job in queue(first)))
-    assert submit_array("arraywork:note", shard_files(work, 2), **arguments) != first
-
-
 def test_a_signalled_task_requeues_itself_and_runs_again(
     on_cluster: OneMachineSlurm, profile: ClusterProfile, work: Path, until: Callable[..., None]
 ) -> None:

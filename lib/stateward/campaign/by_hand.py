@@ -10,24 +10,30 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from stateward.campaign.job_record import active_jobs, changes, note, settings_of_job, submitting
 from stateward.campaign.mounts import mounts
-from stateward.campaign.pipeline import JOBS
 from stateward.campaign.simulator import simulator_seconds, with_simulator
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
-from stateward.cluster.scheduler import submit_text
+from stateward.cluster.scheduler import CHECKOUT as HOME
+from stateward.cluster.scheduler import require_cluster, submit_text
 from stateward.config import Config
 from stateward.config.endpoints import require_addresses
 from stateward.errors import UserError
 from stateward.training.cpus import check_profile
 from stateward.training.layout import resolve_layout
 
-HOME = JOBS.parent
 #: Of a job, a component of a heterogeneous one, or an array task.
 _JOB = re.compile(r"\d+([+_]\d+)?", re.ASCII)
 
 
-def training_script(config_file: str, config: Config, profile: ClusterProfile, overrides: Sequence[str]) -> str:
+def training_script(
+    config_file: str,
+    config: Config,
+    profile: ClusterProfile,
+    overrides: Sequence[str],
+    log: str = "stateward-train-%j.log",
+) -> str:
     """The heterogeneous job as sbatch/train_q38.sh has it: to be submitted from the checkout's root.
 
     Raises:
@@ -37,7 +43,7 @@ def training_script(config_file: str, config: Config, profile: ClusterProfile, o
     return training_job(
         profile=sized(config, profile),
         name="stateward-train",
-        log="stateward-train-%j.log",
+        log=log,
         config=from_home(config_file),
         run_dir=from_home(config.run_dir),
         overrides=overrides,
@@ -47,7 +53,12 @@ def training_script(config_file: str, config: Config, profile: ClusterProfile, o
 
 
 def merge_script(
-    config_file: str, config: Config, profile: ClusterProfile, overrides: Sequence[str], after: str = ""
+    config_file: str,
+    config: Config,
+    profile: ClusterProfile,
+    overrides: Sequence[str],
+    after: str = "",
+    log: str = "stateward-merge-%j.log",
 ) -> str:
     """The merge as a job of its own, which starts once job `after` has ended well.
 
@@ -62,10 +73,30 @@ def merge_script(
         profile=profile,
         role=profile.small,
         name="stateward-merge",
-        log=Path("stateward-merge-%j.log"),
+        log=Path(log),
         dependency=f"afterok:{after}" if after else "",
         binds=mounts(config, config_file) if profile.container.image else (),
     )
+
+
+def log_of(config: Config, link: str) -> str:
+    """Where the job of a link writes, with ``%j`` for its id: beside the logs of the pipeline's own jobs."""
+    return str(Path(config.run_dir).resolve() / "slurm" / f"{link}-%j.log")
+
+
+def submit_once(link: str, script: str, config: Config, profile: ClusterProfile) -> tuple[str, list[str]]:
+    """Submit the one job of a link, unless one is queued or running; its id, and lines that say which of the two."""
+    run_dir, settings = Path(config.run_dir), settings_of_job(config, profile)
+    require_cluster()  # before anything is written
+    with submitting(run_dir):
+        if jobs := active_jobs(run_dir, link):
+            found = [f"job {jobs[-1]} of an earlier call is queued or running; nothing was submitted"]
+            found += [f"    it has other settings: {line}" for line in changes(run_dir, link, settings)]
+            return jobs[-1], [*found, f"    scancel {jobs[-1]} and call this again to submit it anew"]
+        job = submit_from_home(script, profile)
+        note(run_dir, link, [job], settings)
+    log = log_of(config, link).replace("%j", job)
+    return job, [f"submitted: job {job}; log: {shlex.quote(log)}"]
 
 
 def submit_from_home(script: str, profile: ClusterProfile) -> str:
@@ -73,18 +104,10 @@ def submit_from_home(script: str, profile: ClusterProfile) -> str:
 
     Where the profile says nothing of how `python` becomes the right one, this very interpreter is put first on PATH.
     """
-    env = {**submission_environment(), "PYTHON": sys.executable}
-    if not (profile.setup or profile.modules or profile.container.image):
-        env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', '')}"
-    else:
-        del env["PYTHON"]
-    return submit_text(script, f"--chdir={HOME}", env=env)
-
-
-def submission_environment() -> dict[str, str]:
-    """This process's variables without those that a training script takes from a person who calls sbatch: a shell
-    that has them for something else must not send a rendered job elsewhere."""
-    return {name: value for name, value in os.environ.items() if name not in ("CONFIG", "RUN_DIR", "MAX_RESTARTS")}
+    if profile.setup or profile.modules or profile.container.image:
+        return submit_text(script, {})
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    return submit_text(script, {"PYTHON": sys.executable, "PATH": path})
 
 
 def sized(config: Config, profile: ClusterProfile) -> ClusterProfile:
@@ -105,9 +128,3 @@ def from_home(path: str) -> str:
     """`path` relative to the checkout where it lies inside, as the scripts in sbatch/ have it; otherwise absolute."""
     whole = Path(path).resolve()
     return str(whole.relative_to(HOME)) if whole.is_relative_to(HOME) else str(whole)
-
-
-def describe(job: str, script: str) -> list[str]:
-    """What is printed after a submission."""
-    name = next(line.split("=", 1)[1] for line in script.splitlines() if line.startswith("#SBATCH --job-name="))
-    return [f"submitted: job {job}; log: {shlex.quote(str(HOME / f'{name}-{job}.log'))}"]

@@ -7,33 +7,37 @@ error. Every dependent has ``kill-on-invalid-dep``, so a chain that broke does n
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from stateward.campaign.by_hand import sized, submission_environment
+from stateward.campaign.by_hand import sized
+from stateward.campaign.job_record import (
+    States,
+    active_states,
+    changes,
+    note,
+    settings_of_job,
+    submitted_jobs,
+    submitting,
+)
 from stateward.campaign.link import Link
 from stateward.campaign.mounts import mounts
 from stateward.campaign.owed import owed_by, owed_of_evaluation, owing, written_shards
 from stateward.campaign.pipeline import JOBS
 from stateward.campaign.sample_array import sample_role
-from stateward.campaign.sampling import SamplingPlan, Shard, dealt, write_shards
+from stateward.campaign.sampling import RUN_SHARD, SamplingPlan, Shard, dealt, write_shards
 from stateward.campaign.simulator import simulator_seconds
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.profile import ClusterProfile
-from stateward.cluster.scheduler import ACTIVE, DOCTOR, cancel, queue, submit
+from stateward.cluster.scheduler import DOCTOR, cancel, queue, submit
 from stateward.config import Config
-from stateward.errors import UserError
-from stateward.store import lock
-from stateward.store.stage import Stage, write_json
+from stateward.errors import UserError, nearest
+from stateward.store.stage import Stage
 from stateward.training.seeds import SeedRun, seed_runs
-
-RUN_SHARD = "stateward.campaign.sampling:run_shard"
 
 
 class Chain:
@@ -139,19 +143,26 @@ class Chain:
         own = run.run_dir != self.run_dir
         return ["--label", run.label, *(["--model", str(run.run_dir / "merged")] if own else [])]
 
-    def submit(self, links: Iterable[Link], plans: dict[str, SamplingPlan], shards: int) -> None:
+    def submit(
+        self, links: Sequence[Link], plans: dict[str, SamplingPlan], shards: int, resubmit: Sequence[str] = ()
+    ) -> None:
         """Submit every link that is neither done nor still queued. Ids are recorded after each one.
 
         A link that still waits for jobs of an earlier call, of which one had to be submitted anew, is submitted anew
-        too: it would start behind the wrong ones.
+        too: it would start behind the wrong ones. So is a link that `resubmit` names, once its jobs are cancelled. One
+        that is left as it is knows what was `changed` since it was submitted.
 
         Raises:
-            UserError: Slurm refused a link (the text says what stands), or another call is submitting.
+            UserError: `resubmit` names no link, Slurm refused one (the text says what stands), or another call is
+                submitting.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        with _only_one(self.folder / "chain.lock"):
-            record = self._record()
-            states = self._queued(record)
+        for name in resubmit:
+            if name not in (names := [link.name for link in links]):
+                raise UserError(f"--resubmit {name}", "the chain has no such link", nearest(name, names))
+        settings = settings_of_job(self.config, self.profile)
+        with submitting(self.run_dir):
+            record = submitted_jobs(self.run_dir)
+            states = active_states(queue(i for ids in record.values() for i in ids))
             by_name: dict[str, Link] = {}
             anew: set[str] = set()
             for link in links:
@@ -162,11 +173,11 @@ class Chain:
                     link.jobs = earlier if link.kind == "array" else []
                     continue
                 stale = anew.intersection((*link.needs, *link.continues))
-                if stale and earlier and _all_pending(states, earlier):
+                if earlier and (link.name in resubmit or (stale and _all_pending(states, earlier))):
                     cancel(earlier)
                     earlier = []
                 if earlier:
-                    link.jobs = earlier
+                    link.jobs, link.changed = earlier, changes(self.run_dir, link.name, settings)
                     continue
                 try:
                     link.jobs = self._submit(link, self._dependency(link, by_name), plans, shards)
@@ -179,8 +190,7 @@ class Chain:
                         f" again when these have ended, and lower max_array_tasks). {DOCTOR}",
                     ) from error
                 anew.add(link.name)
-                record[link.name] = link.jobs
-                write_json(self.folder / "chain.json", record)
+                note(self.run_dir, link.name, link.jobs, settings)
 
     def _submit(self, link: Link, dependency: str, plans: dict[str, SamplingPlan], shards: int) -> list[str]:
         if link.kind == "array":
@@ -198,15 +208,7 @@ class Chain:
             )
         script = self.folder / f"{link.name}.sh"
         script.write_text(self.script(link, dependency))
-        return [submit(script, env=submission_environment())]
-
-    def _queued(self, record: dict[str, list[str]]) -> dict[str, list[str]]:
-        """Job → states of its tasks or components that still may run or do."""
-        states: dict[str, list[str]] = {}
-        for job in queue(i for ids in record.values() for i in ids):
-            if job.state in ACTIVE:
-                states.setdefault(job.job.split("_")[0].split("+")[0], []).append(job.state)
-        return states
+        return [submit(script)]
 
     def script(self, link: Link, dependency: str) -> str:
         """The batch script of a job or heterogeneous link."""
@@ -241,11 +243,6 @@ class Chain:
         parts = [f"{kind}:{':'.join(by_name[name].jobs)}" for kind, name in edges if by_name[name].jobs]
         return ",".join(parts)
 
-    def _record(self) -> dict[str, list[str]]:
-        path = self.folder / "chain.json"
-        record: dict[str, list[str]] = json.loads(path.read_text()) if path.is_file() else {}
-        return record
-
     def _job(self, name: str, *arguments: str, of: SeedRun | None = None) -> list[str]:
         """A command of jobs/, on the campaign's run directory or on that of one training."""
         shared = ["--config", self._config_file, "--run-dir", str(of.run_dir if of else self.run_dir)]
@@ -257,18 +254,5 @@ class Chain:
         return [f"train.seed={run.config.train.seed}"] if run.run_dir != self.run_dir else []
 
 
-def _all_pending(states: dict[str, list[str]], jobs: list[str]) -> bool:
+def _all_pending(states: States, jobs: list[str]) -> bool:
     return all(state == "PENDING" for job in jobs for state in states[job])
-
-
-@contextmanager
-def _only_one(path: Path) -> Iterator[None]:
-    """Hold a lock that the next call finds; it goes with this process, however that ends."""
-    with path.open("a") as file:
-        try:
-            lock.take(file)  # where the file system has no locks, two calls at the same time are the user's own care
-        except BlockingIOError as error:
-            raise UserError(
-                f"{path} is held", "another call submits this campaign just now", "call this again later"
-            ) from error
-        yield

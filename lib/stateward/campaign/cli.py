@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import os
+import select
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stateward.campaign import interrupts
+from stateward.cluster import interrupts
 from stateward.config import Config, load_config
+from stateward.config.load import resolved_overrides
 from stateward.errors import DeadEnd, SystemFault, UserError
 
 if TYPE_CHECKING:
@@ -70,7 +73,11 @@ def profile_path(name: str | None) -> Path:
 
 
 def configured(args: argparse.Namespace) -> Config:
-    """The configuration that the options ask for. `--run-dir` wins over the file, and `--shards` if it was given."""
+    """The configuration that the options ask for. `--run-dir` wins over the file, and `--shards` if it was given.
+
+    Overrides become what a job can be given that starts in another folder.
+    """
+    args.overrides = resolved_overrides(args.overrides)
     extra = [f"run_dir={args.run_dir}"] if args.run_dir else []
     config = load_config(args.config, [*args.overrides, *extra])
     if getattr(args, "shards", 0) is None:
@@ -93,13 +100,30 @@ def _require_room(run_dir: Path) -> None:
         )
 
 
+def _output_is_closed() -> bool:
+    """Whether nobody reads standard output any more, as after `| head`. What is still buffered for it goes nowhere."""
+    reader = select.poll()
+    reader.register(sys.stdout.fileno(), 0)
+    closed = any(event & select.POLLERR for _, event in reader.poll(0))
+    if closed:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return closed
+
+
 def entry(main: Callable[[Sequence[str] | None], int]) -> None:
     """Run `main` as a program.
 
     SIGTERM is an interrupt too (Slurm sends it), so that what was started ends and what is open is closed.
     """
     interrupts.listen()
-    sys.exit(status_of(main))
+    try:
+        status = status_of(main)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _output_is_closed():
+            raise
+        status = 128 + signal.SIGPIPE
+    sys.exit(status)
 
 
 def status_of(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] | None = None) -> int:

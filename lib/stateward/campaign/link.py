@@ -20,7 +20,7 @@ class Link:
         shards: of an array. commands: of a job, run one after the other.
         run_dir, arguments: of the training of a heterogeneous job: where it writes, and the arguments of its command.
         training: which of several trainings it belongs to, from 1; 0: to none of them.
-        jobs: Slurm's ids of what was submitted.
+        jobs: Slurm's ids of what was submitted. changed: what differs from the settings that queued jobs have.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Link:
     beside: Role | None = None
     training: int = 0
     jobs: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
 
     def shape(self, tasks_at_most: int) -> str:
         """What it holds, in words: devices, or CPUs where it has none, for every array task."""

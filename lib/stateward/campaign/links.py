@@ -6,12 +6,12 @@ is cancelled by Slurm or never starts; calling the pipeline again submits it ane
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stateward.campaign.job_record import base_id, submitted_jobs
 from stateward.campaign.status import open_shards
 from stateward.cluster.scheduler import ACTIVE, QueuedJob, accounted, queue_or_none
 
@@ -63,24 +63,13 @@ class LinkState:
 
 def link_states(run_dir: Path) -> list[LinkState]:
     """Every link that was ever submitted, in the order of the chain; empty for a campaign without Slurm."""
-    submitted = submitted_jobs(run_dir)
+    submitted = dict(sorted(submitted_jobs(run_dir).items(), key=lambda row: _place(row[0])))
     ids = [job for jobs in submitted.values() for job in jobs]
     if not ids:
         return []
     queued = queue_or_none(ids)
     ended = accounted(ids)
     return [_state(run_dir, name, jobs, queued, ended) for name, jobs in submitted.items()]
-
-
-def submitted_jobs(run_dir: Path) -> dict[str, list[str]]:
-    """Link → job ids, from the chain's record and from arrays that were submitted by hand."""
-    record = run_dir / "slurm" / "chain.json"
-    jobs: dict[str, list[str]] = json.loads(record.read_text()) if record.is_file() else {}
-    for by_hand in [run_dir / "probe" / "slurm" / "jobs.json", *sorted(run_dir.glob("eval/*/slurm/jobs.json"))]:
-        if by_hand.is_file():
-            name = by_hand.parents[1].name
-            jobs[name] = [*jobs.get(name, []), *json.loads(by_hand.read_text())["jobs"]]
-    return {name: jobs[name] for name in sorted(jobs, key=_place)}
 
 
 def breaks(links: Sequence[LinkState]) -> list[tuple[str, list[str]]]:
@@ -116,10 +105,10 @@ def _state(
         return LinkState(name=name, jobs=jobs, state="done")
     if queued is None:
         return LinkState(name=name, jobs=jobs, state="unknown", detail="squeue does not answer here")
-    own = [job for job in queued if _base(job.job) in jobs]
+    own = [job for job in queued if base_id(job.job) in jobs]
     active = [job for job in own if job.state in ACTIVE]
     # Only what accounting calls ended; a task that waits for its turn has not failed.
-    states = {job: state for job, state in (ended or {}).items() if _base(job) in jobs}
+    states = {job: state for job, state in (ended or {}).items() if base_id(job) in jobs}
     failed = sorted(job for job, state in states.items() if state not in ("COMPLETED", *ACTIVE))
     if active:
         counts = Counter(_words(job) for job in active)
@@ -148,10 +137,6 @@ def _words(job: QueuedJob) -> str:
     return f"{state} ({job.reason})" if job.state == "PENDING" and job.reason not in ("None", "") else state
 
 
-def _base(job: str) -> str:
-    return job.split("_")[0].split("+")[0]
-
-
 def _errors(run_dir: Path, name: str, failed: Sequence[str], at_most: int = 3) -> tuple[str, ...]:
     """The last words of failed jobs or tasks, the newest logs first."""
     folders = [run_dir / "slurm", run_dir / "slurm" / name, run_dir / stage_of(name) / "slurm"]
@@ -160,8 +145,8 @@ def _errors(run_dir: Path, name: str, failed: Sequence[str], at_most: int = 3) -
         if "_" in job:
             found = [log for folder in folders for log in folder.glob(f"chunk-*/{job}_*_log.out")]
         else:
-            found = [log for folder in folders for log in folder.glob(f"chunk-*/{_base(job)}_*_log.out")]
-            found += (run_dir / "slurm").glob(f"{name}-{_base(job)}.log")
+            found = [log for folder in folders for log in folder.glob(f"chunk-*/{base_id(job)}_*_log.out")]
+            found += (run_dir / "slurm").glob(f"{name}-{base_id(job)}.log")
         logs |= set(found)
     newest = sorted(logs, key=lambda log: log.stat().st_mtime, reverse=True)
     return tuple(f"{words}\n    log: {log}" for log in newest[: 4 * at_most] if (words := _last_words(log)))[:at_most]

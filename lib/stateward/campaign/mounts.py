@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from stateward.campaign.layout import PRACTICE, dataset_path
+from stateward.cluster.scheduler import CHECKOUT
 from stateward.config import Config
 from stateward.config.simulator import simulated, simulator_model
-
-#: The folder that holds jobs/.
-HOME = Path(__file__).parents[3]
 
 
 def mounts(config: Config, config_file: str) -> list[Path]:
@@ -17,7 +15,7 @@ def mounts(config: Config, config_file: str) -> list[Path]:
 
     The base checkpoint of `practice` is made in the package's own folder or the user's cache, and asked for there.
     """
-    wanted = [Path(config.run_dir), Path(config_file), HOME, dataset_path(config)]
+    wanted = [Path(config.run_dir), Path(config_file), CHECKOUT, dataset_path(config)]
     if config.policy.model == PRACTICE:
         from stateward.practice.policy import ensure_policy
 

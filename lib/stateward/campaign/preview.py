@@ -10,10 +10,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from stateward.campaign.chain import RUN_SHARD, Chain
+from stateward.campaign.chain import Chain
 from stateward.campaign.link import Link
-from stateward.cluster.arrays import pack, seconds_of
-from stateward.cluster.directives import sbatch_lines
+from stateward.campaign.sampling import RUN_SHARD
+from stateward.cluster.arrays import pack
+from stateward.cluster.directives import sbatch_lines, seconds_of
 from stateward.cluster.profile import ClusterProfile, role_directives
 
 #: So many of a kind stand side by side; of more the first two and the last.

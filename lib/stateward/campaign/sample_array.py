@@ -7,7 +7,7 @@ from pathlib import Path
 
 from stateward.campaign.link import Link
 from stateward.campaign.simulator import require_sample_room
-from stateward.cluster.arrays import seconds_of
+from stateward.cluster.directives import seconds_of
 from stateward.cluster.profile import ClusterProfile, Role
 from stateward.config import Config
 from stateward.config.simulator import simulated

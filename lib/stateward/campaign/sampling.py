@@ -13,23 +13,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from stateward.campaign import interrupts
 from stateward.campaign.endpoints import check_endpoints
 from stateward.campaign.layout import model_path, require_label, selected_tasks
 from stateward.campaign.prompts import check_prompts
 from stateward.campaign.provenance import worker_facts
 from stateward.campaign.sampled import Checkpoint, Endpoint, Sampled
+from stateward.campaign.void_limit import VoidLimit
+from stateward.cluster import interrupts
 from stateward.cluster.services.simulator import simulator_here
 from stateward.config import Config, config_to_dict
 from stateward.config.load import config_from_dict
 from stateward.episode import Tally, tasks_fingerprint
-from stateward.errors import UserError
-from stateward.outcome import Outcome, fingerprint
+from stateward.errors import SystemFault, UserError
+from stateward.outcome import EpisodeRecord, Outcome, fingerprint
 from stateward.store import GroupCommit, Journal, Records, Stage, read_records, seal
 from stateward.store.stage import write_json
 from stateward.tasks.task import Task
 
 PROBE = "probe"
+#: What an array task runs.
+RUN_SHARD = "stateward.campaign.sampling:run_shard"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +187,14 @@ def run_shard(spec_file: str) -> dict[str, Any]:
             longest = check_prompts(config, sampled, tasks, trainable=spec["stage"] == PROBE)
             print(f"the longest of {len(tasks)} prompts has {longest} tokens", flush=True)
         with stage.record_worker(shard=spec["shard"], **worker_facts(sampled.devices)):
-            tally = interrupts.run(_run_shard(config, stage, sampled, spec, tasks))
+            try:
+                tally = interrupts.run(_run_shard(config, stage, sampled, spec, tasks))
+            except ExceptionGroup as group:
+                # Tasks side by side, of which one or several came to the limit of voids.
+                stopped, others = group.split(SystemFault)
+                if stopped is None or others:
+                    raise
+                raise stopped.exceptions[0] from None
     return {**vars(tally), "void": tally.void}
 
 
@@ -210,6 +220,15 @@ async def _run_shard(config: Config, stage: Stage, sampled: Sampled, spec: dict[
             EpisodeBar(f"{stage.name}", total=len(tasks) * spec["trials"]) as bar,
         ):
             commit = GroupCommit(journal)
+            kind = PROBE if spec["stage"] == PROBE else "evaluate"
+            limit = VoidLimit(f"{kind}.max_void_share", getattr(config, kind).max_void_share)
+
+            async def write(record: EpisodeRecord) -> None:
+                if record.outcome is Outcome.VOID:
+                    await interrupts.no_order()
+                await commit.append(record.to_json())
+                limit.count(record)
+
             return await run_trials(
                 environment.runner(policy),
                 tasks,
@@ -217,7 +236,7 @@ async def _run_shard(config: Config, stage: Stage, sampled: Sampled, spec: dict[
                 settings=spec["settings"],
                 base_seed=config.sampling.seed,
                 earlier=earlier,
-                write=lambda record: commit.append(record.to_json()),
+                write=write,
                 concurrency=config.episode.concurrency,
                 max_attempts=spec["max_attempts"],
                 stop=rule,

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from stateward.campaign.cli import DONE, INCOMPLETE, cluster_profile
+from stateward.campaign.job_record import active_jobs, changes, note, settings_of_job, submitting
 from stateward.campaign.mounts import mounts
 from stateward.campaign.owed import missing_trials, owing
 from stateward.campaign.sample_array import sample_role
-from stateward.campaign.sampling import SamplingPlan, run_shard, write_shards
+from stateward.campaign.sampling import RUN_SHARD, SamplingPlan, run_shard, write_shards
+from stateward.cluster.scheduler import queue_or_none
 from stateward.errors import UserError
 from stateward.store.stage import changed_inputs
 
@@ -50,9 +53,25 @@ def _run(plan: SamplingPlan, args: argparse.Namespace) -> int:
     plan.sampled.require()
     if args.array:
         return _submit(plan, args)
+    _require_no_job(plan)
     for path in owing(write_shards(plan, shards=1), missing_trials(plan)[1]):
         run_shard(str(path))
     return finish(plan)
+
+
+def _link(plan: SamplingPlan) -> str:
+    """Name of the stage among the campaign's jobs."""
+    return plan.name.removeprefix("eval/")
+
+
+def _require_no_job(plan: SamplingPlan) -> None:
+    """Raises UserError if a job runs this stage or will: it was planned for that job, and each trial is run once."""
+    if jobs := active_jobs(Path(plan.config.run_dir), _link(plan), ask=queue_or_none):
+        raise UserError(
+            f"{plan.name}: job {', '.join(jobs)} is queued or running",
+            "it runs these trials",
+            f"let it end (jobs/status.py {plan.config.run_dir}), or scancel {' '.join(jobs)} and call this again",
+        )
 
 
 def finish(plan: SamplingPlan) -> int:
@@ -91,18 +110,28 @@ def _submit(plan: SamplingPlan, args: argparse.Namespace) -> int:
     profile = cluster_profile(args)
     role = sample_role(plan.config, plan.sampled.devices, profile)
     require_cluster()  # before a plan is written
-    paths = owing(write_shards(plan, args.shards), missing_trials(plan)[1])
-    if not paths:
-        return finish(plan)
-    jobs = submit_array(
-        "stateward.campaign.sampling:run_shard",
-        paths,
-        profile=profile,
-        role=role,
-        folder=plan.stage.path / "slurm",
-        name=f"{plan.config.name}-{plan.name.replace('/', '-')}",
-        binds=mounts(plan.config, args.config) if profile.container.image else (),
-    )
+    run_dir, link = Path(plan.config.run_dir), _link(plan)
+    settings = settings_of_job(plan.config, profile)
+    with submitting(run_dir):
+        # What queued and running tasks read is left as it is planned.
+        if jobs := active_jobs(run_dir, link):
+            print(f"{plan.name}: job {', '.join(jobs)} of an earlier call is queued or running; nothing was submitted")
+            print("\n".join(f"    it has other settings: {line}" for line in changes(run_dir, link, settings)))
+            print(f"next: python jobs/status.py {plan.config.run_dir}; scancel {' '.join(jobs)} to plan it anew")
+            return DONE
+        paths = owing(write_shards(plan, args.shards), missing_trials(plan)[1])
+        if not paths:
+            return finish(plan)
+        jobs = submit_array(
+            RUN_SHARD,
+            paths,
+            profile=profile,
+            role=role,
+            folder=plan.stage.path / "slurm",
+            name=f"{plan.config.name}-{plan.name.replace('/', '-')}",
+            binds=mounts(plan.config, args.config) if profile.container.image else (),
+        )
+        note(run_dir, link, jobs, settings)
     print(f"{plan.name}: {len(paths)} shards as array {', '.join(jobs)}; logs in {plan.stage.path}/slurm")
     print(f"next: python jobs/status.py {plan.config.run_dir}; when they ended, this command with --finish")
     return DONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ _STEPS = 5
 
 @dataclass(frozen=True, kw_only=True)
 class StageState:
-    """One line of the status: `state` is ``not begun``, ``in part`` or ``done``; `detail` says how far."""
+    """One line of the status. `state`: ``not begun``, ``in part``, ``done`` or ``unreadable``; `detail`: how far."""
 
     name: str
     state: str
@@ -40,15 +40,24 @@ def stage_states(run_dir: Path, now: float | None = None) -> Iterator[StageState
     if not run_dir.is_dir():
         raise UserError(f"{run_dir}: no such run directory", do="name the one that the stages were called with")
     now = time.time() if now is None else now
-    yield _sampling_state("probe", RunDir(run_dir).probe, now)
-    yield _plain_state("pool", run_dir / "pool")
+    yield _read(_sampling_state, "probe", RunDir(run_dir).probe, now)
+    yield _read(_plain_state, "pool", run_dir / "pool")
     for training in _trainings(run_dir):
-        yield _train_state(f"{training}train", run_dir / training / "train", now)
-        yield _plain_state(f"{training}merged", run_dir / training / "merged")
+        yield _read(_train_state, f"{training}train", run_dir / training / "train", now)
+        yield _read(_plain_state, f"{training}merged", run_dir / training / "merged")
     labels = sorted(p for p in (run_dir / "eval").glob("*") if p.is_dir()) or [run_dir / "eval" / "base"]
     for path in labels:
-        yield _sampling_state(f"eval/{path.name}", path, now)
-    yield _plain_state("report", run_dir / "report")
+        yield _read(_sampling_state, f"eval/{path.name}", path, now)
+    yield _read(_plain_state, "report", run_dir / "report")
+
+
+def _read(state: Callable[..., StageState], name: str, path: Path, *more: float) -> StageState:
+    """The state of a stage. One that cannot be read is a line of the page, which shows the others all the same."""
+    try:
+        return state(name, path, *more)
+    except (OSError, UserError, ValueError) as error:  # no right to read it; a damaged shard; half a line of JSON
+        words = " ".join(str(error).split())
+        return StageState(name=name, state="unreadable", detail=f"{path}: {words}")
 
 
 def _trainings(run_dir: Path) -> list[str]:

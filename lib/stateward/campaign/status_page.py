@@ -12,12 +12,17 @@ from stateward.campaign.status import stage_states
 def status_page(run_dir: Path) -> tuple[list[str], bool]:
     """Lines to print, and whether every stage is done."""
     stages = list(stage_states(run_dir))
-    links = link_states(run_dir.resolve())
+    try:
+        links = link_states(run_dir.resolve())
+        unreadable = []
+    except (OSError, ValueError) as error:
+        links, unreadable = [], ["", f"the jobs of this campaign cannot be read: {error}"]
     lines = [f"{run_dir}  {time.strftime('%Y-%m-%d %H:%M:%S')}", ""]
     lines += _columns([(stage.name, stage.state, stage.detail) for stage in stages])
     if links:
         lines += ["", *_columns([(link.name, f"job {', '.join(link.jobs)}", *_words(link)) for link in links])]
         lines += _broken(links)
+    lines += unreadable
     return lines, all(stage.state == "done" for stage in stages)
 
 
@@ -37,7 +42,9 @@ def _broken(links: list[LinkState]) -> list[str]:
         behind = f"; what waits behind it does not start: {', '.join(waiting)}" if waiting else ""
         lines.append(f"the chain is broken at {first}{behind}")
     if broken:
-        lines.append("next: call jobs/pipeline.py again; it goes on")
+        # Curation is a job of the pipeline's alone; without it jobs were submitted one by one.
+        again = "jobs/pipeline.py" if any(link.name == "curate" for link in links) else "what submitted it"
+        lines.append(f"next: call {again} again; it goes on")
     return lines
 
 

@@ -24,11 +24,13 @@ def submit_campaign(
     *,
     seeds: int = 1,
     dry_run: bool,
+    resubmit: Sequence[str] = (),
 ) -> int:
     """Submit what is neither done nor queued; call it again at any time. `dry_run` touches nothing.
 
     Args:
         shards: array tasks of each sampling stage. seeds: trainings of the same pool.
+        resubmit: links whose queued or running jobs are cancelled and submitted anew.
 
     Raises:
         UserError: something that must hold before the first job does not, or Slurm refused.
@@ -44,9 +46,14 @@ def submit_campaign(
         print("\n".join(preview(chain, links)))
         return 0
     require_cluster()  # before anything is written
-    chain.submit(links, {"probe": probe, "base": base}, shards)
+    chain.submit(links, {"probe": probe, "base": base}, shards, resubmit)
     width = max(len(link.name) for link in links)
     for link in links:
         print(f"{link.name:<{width}}  {'done' if link.done else 'job ' + ', '.join(link.jobs)}")
+    for link in links:
+        if link.changed:
+            print(f"{link.name}: job {', '.join(link.jobs)} goes on with the settings that it was submitted with:")
+            print("\n".join(f"    {line}" for line in link.changed))
+            print(f"    to submit it anew with the new ones, add --resubmit {link.name}")
     print(f"next: python jobs/status.py {config.run_dir} --watch; call this again to continue a chain that broke")
     return 0

@@ -17,8 +17,9 @@ from typing import Any
 
 from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher, service_binds
+from stateward.cluster.directives import seconds_of
 from stateward.cluster.profile import ClusterProfile, Role, role_directives
-from stateward.cluster.scheduler import ACTIVE, DOCTOR, largest_array, queue, require_client, submit
+from stateward.cluster.scheduler import DOCTOR, largest_array, require_client, submit
 from stateward.cluster.shard_call import TYPESENSE
 from stateward.errors import UserError
 from stateward.store.durable import write_text
@@ -52,7 +53,7 @@ def submit_array(
     dependency: str = "",
     binds: Sequence[Path] = (),
 ) -> list[str]:
-    """Submit `function` over `files`, unless an earlier call's jobs are still queued or running; the array job ids.
+    """Submit `function` over `files`; the array job ids. Whether an earlier call's jobs are queued, the caller knows.
 
     `folder` keeps submitit's files, one log a task and attempt, and ``jobs.json`` with what was submitted. `binds`:
     folders that the tasks need, mounted where the profile has an image.
@@ -61,11 +62,6 @@ def submit_array(
         UserError: there is no Slurm here, or it refused; what was submitted before stands in ``jobs.json``.
     """
     require_client("sbatch")  # submitit would answer with a traceback
-    record = folder / "jobs.json"
-    if record.is_file():
-        jobs: list[str] = json.loads(record.read_text())["jobs"]
-        if any(job.state in ACTIVE for job in queue(jobs)):
-            return jobs
     array = _Array(
         function=function,
         tasks=pack(files, profile.max_array_tasks),
@@ -144,7 +140,9 @@ class _Array:
             raise UserError(f"array {self.name!r}: {error.what}", error.why, do) from error
 
     def _parameters(self, directives: dict[str, Any], minutes: int, at_a_time: int) -> dict[str, Any]:
-        extra = {key: value for key, value in directives.items() if value is not True and key != "nodes"}
+        # submitit writes True as a flag, as our own scripts do; `nodes` and `exclusive` it takes by name.
+        exclusive = directives.pop("exclusive", None)
+        extra = {key: value for key, value in directives.items() if value not in (None, False) and key != "nodes"}
         extra |= {"kill-on-invalid-dep": "yes", "requeue": True, "export": "ALL"}
         if self.dependency:
             extra["dependency"] = self.dependency
@@ -159,24 +157,10 @@ class _Array:
             # append: a task that is requeued keeps the log of its first start.
             "setup": ["export SLURM_OPEN_MODE=append", *environment_lines(self.profile), *services],
             "additional_parameters": extra,
-            "exclusive": self.role.exclusive or None,
+            "exclusive": exclusive or None,
             "stderr_to_stdout": True,
             # srun asks for one CPU by itself (Slurm 22.05), and a site may bind each task to one core; what the task
             # starts (engine, worlds) is to have all of the job's.
             "srun_args": [f"--cpus-per-task={directives['cpus-per-task']}", "--cpu-bind=none"],
             "wckey": None,
         }
-
-
-def seconds_of(time: str) -> int:
-    """Seconds of Slurm's time format: ``M``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``."""
-    days, _, rest = time.rpartition("-")
-    try:
-        parts = [int(part) for part in rest.split(":")]
-        if days:
-            hours, minutes, seconds = (*parts, 0, 0)[:3]
-        else:
-            hours, minutes, seconds = {1: (0, parts[0], 0), 2: (0, *parts), 3: tuple(parts)}[len(parts)]
-        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"time {time!r} is not a Slurm time", do="write days-hours:minutes:seconds") from error

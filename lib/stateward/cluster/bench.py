@@ -31,7 +31,7 @@ import psutil
 
 from stateward.cluster import arrays
 from stateward.cluster.batch import training_job
-from stateward.cluster.node import port_block
+from stateward.cluster.node import port_blocks
 from stateward.cluster.one_machine import OneMachineSlurm, free_port_base
 from stateward.cluster.processes import adopt_orphans, carrying, stop_descendants
 from stateward.cluster.profile import ClusterProfile, Role
@@ -170,7 +170,7 @@ def _drain(cluster: OneMachineSlurm) -> None:
 def _plain_ray() -> float:
     """Seconds of a head and of one worker, started one after the other as their own help says."""
     with tempfile.TemporaryDirectory(prefix="swb-", dir="/tmp") as folder:
-        ports = port_block(str(secrets.randbelow(10_000)), 0, "127.0.0.2")
+        ports = next(port_blocks(str(secrets.randbelow(10_000)), 0, "127.0.0.2"))
         ray = [sys.executable, "-m", "ray.scripts.scripts", "start", "--disable-usage-stats", "--num-cpus=8"]
         head = [*ray, "--head", "--include-dashboard=false", f"--temp-dir={folder}", f"--port={ports[0]}"]
         head += ["--node-ip-address=127.0.0.2", "--num-gpus=0", f"--ray-client-server-port={ports[10]}"]

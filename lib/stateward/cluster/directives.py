@@ -40,3 +40,17 @@ def sbatch_lines(directives: Mapping[str, Any]) -> list[str]:
         for name, value in directives.items()
         if value is not None and value is not False
     ]
+
+
+def seconds_of(time: str) -> int:
+    """Seconds of Slurm's time format: ``M``, ``M:S``, ``H:M:S``, ``D-H``, ``D-H:M``, ``D-H:M:S``."""
+    days, _, rest = time.rpartition("-")
+    try:
+        parts = [int(part) for part in rest.split(":")]
+        if days:
+            hours, minutes, seconds = (*parts, 0, 0)[:3]
+        else:
+            hours, minutes, seconds = {1: (0, parts[0], 0), 2: (0, *parts), 3: tuple(parts)}[len(parts)]
+        return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"time {time!r} is not a Slurm time", do="write days-hours:minutes:seconds") from error

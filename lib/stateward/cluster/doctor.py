@@ -14,9 +14,9 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from stateward.cluster.arrays import seconds_of
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.cluster_facts import ClusterFacts, PartitionFacts, ask_cluster
+from stateward.cluster.directives import seconds_of
 from stateward.cluster.finding import Finding, bad, good, unknown
 from stateward.cluster.node_probe import probe_nodes
 from stateward.cluster.profile import ClusterProfile, Role, load_profile

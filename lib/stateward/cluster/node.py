@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import socket
@@ -19,8 +20,11 @@ from stateward.errors import SystemFault, UserError
 
 #: A Unix socket path has at most 107 bytes, and Ray appends up to 62 to its folder.
 MAX_SCRATCH = 45
-#: Blocks of ports lie below Linux's ephemeral range (32768 and up), which clients take at random.
-_FIRST_PORT, _LAST_PORT, _BLOCK = 10_000, 32_000, 220
+#: Blocks of ports lie above Ray's defaults (client server 10001, workers 10002 to 19999), which another user's Ray
+#: takes and which Ray refuses to give to a second component, and below Linux's ephemeral range (32768 and up), which
+#: clients take at random.
+_FIRST_PORT, _LAST_PORT, _BLOCK = 20_000, 32_000, 220
+_BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
 #: Variable → folder of every just-in-time cache. They are node-local: on a shared file system they give stale handles
@@ -138,19 +142,26 @@ def _component(env: Mapping[str, str]) -> str:
     return ""
 
 
-def port_block(job: str, rank: int, address: str) -> range:
-    """A block of ports keyed by the job, that nobody on `address` holds now.
+def port_blocks(job: str, rank: int, address: str, restart: int = 0) -> Iterator[range]:
+    """Blocks of ports that nobody on `address` holds at that moment, each another one than the block before.
 
-    Two jobs on a node start at different blocks; a block with a port in use is passed over.
+    The first is keyed by the job and its restart: two jobs on a node begin at different blocks, and a job that comes
+    back does not meet what was wrong with its ports before. A block with a port in use is passed over.
+
+    Raises:
+        SystemFault: no block is free.
     """
-    blocks = (_LAST_PORT - _FIRST_PORT) // _BLOCK
     digits = int("".join(c for c in job if c.isdigit()) or "0")
-    for offset in range(blocks):
-        first = _FIRST_PORT + ((digits * 7 + rank + offset * 13) % blocks) * _BLOCK
+    in_use = 0
+    for offset in itertools.count():
+        # 7, 13 and 17 share no factor with the number of blocks, so each walk visits all of them.
+        first = _FIRST_PORT + ((digits * 7 + rank + restart * 17 + offset * 13) % _BLOCKS) * _BLOCK
         block = range(first, first + _BLOCK)
-        if all(_free(address, port) for port in block[:20]):
-            return block
-    raise SystemFault("cluster", f"no free block of {_BLOCK} ports on {address} below {_LAST_PORT}")
+        if all(_free(address, port) for port in block):
+            in_use = 0
+            yield block
+        elif (in_use := in_use + 1) == _BLOCKS:
+            raise SystemFault("cluster", f"no free block of {_BLOCK} ports on {address} below {_LAST_PORT}")
 
 
 def _free(address: str, port: int) -> bool:

@@ -24,11 +24,14 @@ from stateward.cluster.batch import environment_lines
 from stateward.cluster.container import launcher
 from stateward.cluster.finding import Finding, bad, good, unknown
 from stateward.cluster.node import node_address
-from stateward.cluster.profile import ClusterProfile
+from stateward.cluster.profile import ClusterProfile, Role
 from stateward.cluster.scheduler import try_client
+from stateward.cluster.submission_environment import job_environment
 from stateward.errors import UserError
 
 _MARK = "stateward-node "
+#: Directives of `extra` that choose nodes or allow a job on them.
+_SELECT = frozenset({"account", "exclude", "licenses", "nodelist", "qos", "reservation"})
 #: What the step's shell saw, outside an image: the text of the canary, and the version of the container runtime.
 _CANARY, _RUNTIME = "STATEWARD_PROBE_CANARY", "STATEWARD_PROBE_RUNTIME"
 #: How a launcher says that a node cannot start the image.
@@ -51,18 +54,34 @@ def probe_nodes(profile: ClusterProfile, run_dir: Path, *, seconds: float) -> It
         return
     try:
         roles = profile.roles().values()
-        for partition in dict.fromkeys(role.partition for role in roles):
-            of_it = [role for role in roles if role.partition == partition]
+        for options in dict.fromkeys(_options(role) for role in roles):
+            of_it = [role for role in roles if _options(role) == options]
             nodes, gpus = max(role.nodes for role in of_it), max(role.gpus for role in of_it)
-            yield from _probe(profile, partition, nodes, gpus, canary, seconds)
+            yield from _probe(profile, options, nodes, gpus, canary, seconds)
     finally:
         canary.unlink(missing_ok=True)
 
 
+def _options(role: Role) -> tuple[tuple[str, str], ...]:
+    """What decides on which nodes a role's jobs may run; roles with the same options share a probe."""
+    named = {"partition": role.partition, "qos": role.qos, "constraint": role.constraint}
+    more = {name: str(value) for name, value in role.extra.items() if name in _SELECT}
+    return tuple((name, value) for name, value in {**named, **more}.items() if value)
+
+
 def _probe(
-    profile: ClusterProfile, partition: str, nodes: int, gpus: int, canary: Path, seconds: float
+    profile: ClusterProfile,
+    options: tuple[tuple[str, str], ...],
+    nodes: int,
+    gpus: int,
+    canary: Path,
+    seconds: float,
 ) -> Iterator[Finding]:
-    command = ["srun", f"--partition={partition}", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
+    (_, partition), *narrower = options
+    if narrower:
+        partition += f" ({', '.join(f'{name} {value}' for name, value in narrower)})"
+    command = ["srun", *(f"--{name}={value}" for name, value in options)]
+    command += [f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"]
     command += [
         "--cpus-per-task=1",
         "--mem=1G",
@@ -71,16 +90,14 @@ def _probe(
         f"--immediate={seconds:.0f}",
         "--job-name=stateward-doctor",
     ]
-    if profile.account:
+    if profile.account and "account" not in dict(options):
         command.append(f"--account={profile.account}")
-    qos = next((r.qos for r in (profile.service, profile.train, profile.sample) if r.partition == partition), "")
-    if qos:
-        command.append(f"--qos={qos}")
     if gpus:
         kind = f"{profile.gpu_type}:" if profile.gpu_type else ""
         command.append(f"--gres=gpu:{kind}1" if profile.gpu_request == "gres" else f"--gpus-per-node={kind}1")
     command += ["bash", "-c", "\n".join(_script(profile, canary))]
-    status, answer = try_client(*command)
+    # Inside an allocation srun would start a step of it, wherever that is.
+    status, answer = try_client(*command, env=job_environment())
     rows = [json.loads(line[len(_MARK) :]) for line in answer.splitlines() if line.startswith(_MARK)]
     refused = sorted(set(_REFUSED.findall(answer)))
     for problem, do in refused:

@@ -10,9 +10,10 @@ import yaml
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from stateward.cluster.directives import check_directives
+from stateward.cluster.directives import check_directives, seconds_of
 from stateward.cluster.node import check_scratch
 from stateward.config.bounds import COUNT, NOT_NEGATIVE, Bound, Bounds, require_bounds
+from stateward.config.paths import resolved
 from stateward.errors import UserError, nearest
 
 
@@ -123,14 +124,45 @@ def load_profile(path: Path | str) -> ClusterProfile:
         raise UserError(f"{path}: no value for {', '.join(missing)}", "these have no default", "add them to the file")
     profile = cast(ClusterProfile, OmegaConf.to_object(merged))
     require_bounds(profile, BOUNDS, where=f"{path}: ")
+    _resolve_paths(profile, path.parent)
     check_scratch(profile.scratch)
     for name, role in profile.roles().items():
         check_directives(role.extra, where=f"{path}: {name}.extra")
+        written = OmegaConf.select(node, f"{name}.time")
+        if isinstance(written, int):
+            raise UserError(
+                f"{path}: {name}.time is the number {written}",
+                "YAML reads 12:00:00 without quotes as a number in base 60, which Slurm takes for minutes",
+                'write it in quotes, for instance time: "12:00:00"',
+            )
+        # `small` is not signalled. The signal may come up to a minute early.
+        seconds, lead = seconds_of(role.time), 0 if name == "small" else profile.signal_seconds + 60
+        if seconds <= lead:
+            raise UserError(
+                f"{path}: {name}.time={role.time} is {seconds} s",
+                f"a job is told to stop signal_seconds={profile.signal_seconds} before its end, and up to 60 s earlier:"
+                " it would be stopped at once, each time it starts",
+                "raise the time, or lower signal_seconds",
+            )
     if profile.gpu_request not in ("gres", "gpus-per-node"):
         raise UserError(
             f"{path}: gpu_request={profile.gpu_request!r}", do=nearest(profile.gpu_request, ["gres", "gpus-per-node"])
         )
     return profile
+
+
+def _resolve_paths(profile: ClusterProfile, folder: Path) -> None:
+    """Make relative paths absolute: they are relative to the profile's own folder. `setup` runs in the checkout."""
+    container = profile.container
+    if container.image:
+        container.image = resolved(container.image, folder)
+    if container.env_file:
+        container.env_file = resolved(container.env_file, folder)
+    container.binds = [
+        ":".join([resolved(source, folder), *rest]) for source, *rest in (bind.split(":") for bind in container.binds)
+    ]
+    if "/" in profile.typesense:  # otherwise a program on PATH
+        profile.typesense = resolved(profile.typesense, folder)
 
 
 def role_directives(profile: ClusterProfile, role: Role, *, tasks_per_node: int = 1) -> dict[str, Any]:

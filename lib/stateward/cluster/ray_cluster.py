@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -28,7 +28,7 @@ from stateward.cluster.node import (
     allocated,
     cache_environment,
     node_address,
-    port_block,
+    port_blocks,
     report_of,
     scratch_folder,
 )
@@ -162,11 +162,9 @@ class RayRank:
         if problems:
             raise SystemFault("cluster", "; ".join(problems))
         self.stamp(f"{len(reports)} nodes see the shared folder")
-        ports = port_block(self.step.job, 0, self.address)
-        found = self._services(driver, ports, stack)
-        self._start(
-            scratch, ports, ["--head", f"--port={ports[0]}", "--include-dashboard=false", "--no-monitor"], gpus=0
-        )
+        blocks = self._blocks()
+        found = self._services(driver, next(blocks), stack)
+        ports = self._start(scratch, blocks, ["--head", "--include-dashboard=false", "--no-monitor"], gpus=0)
         address = f"{self.address}:{ports[0]}"
         self.meeting.write("head.json", {"address": address, **found})
         self.stamp(f"Ray head at {address}")
@@ -189,9 +187,8 @@ class RayRank:
             # All "nodes" are this machine: side by side on few cores each would be too slow for Ray's half a minute.
             self.meeting.read(f"started-{self.step.rank - 1}.json", "the worker before")
         self._ask_endpoints(driver)
-        ports = port_block(self.step.job, self.step.rank, self.address)
         gpus = len(allocated(os.environ)[2])
-        self._start(scratch, ports, [f"--address={head['address']}"], gpus=gpus)
+        self._start(scratch, self._blocks(), [f"--address={head['address']}"], gpus=gpus)
         self.meeting.write(f"started-{self.step.rank}.json", {})
         self.stamp(f"Ray worker with {gpus} devices")
         daemons = _daemons()
@@ -205,20 +202,26 @@ class RayRank:
         self.stamp("ended")
         return 0
 
-    def _start(self, scratch: Path, ports: range, arguments: list[str], *, gpus: int) -> None:
-        command = start_command(self.address, ports, arguments, gpus=gpus, env=os.environ)
-        if self.step.rank == 0:
-            command += [f"--temp-dir={scratch}", f"--ray-client-server-port={ports[CLIENT_SERVER]}"]
+    def _blocks(self) -> Iterator[range]:
+        return port_blocks(self.step.job, self.step.rank, self.address, self.step.restart)
+
+    def _start(self, scratch: Path, blocks: Iterator[range], arguments: list[str], *, gpus: int) -> range:
+        """Start this rank's Ray daemons; the ports that they have. Each attempt takes another block of `blocks`."""
         # Ray gives its own daemons half a minute to register, which a crowded node may need twice.
         # So a start that was slow to fail is tried until the cluster must be ready; one that fails at once is wrong.
         quick = attempt = 0
         while quick < _QUICK_FAILURES and (attempt == 0 or self.meeting.left > 0):
             attempt += 1
+            ports = next(blocks)
+            command = start_command(self.address, ports, arguments, gpus=gpus, env=os.environ)
+            if self.step.rank == 0:
+                own = {"port": ports[0], "ray-client-server-port": ports[CLIENT_SERVER], "temp-dir": scratch}
+                command += [f"--{name}={value}" for name, value in own.items()]
             began = time.monotonic()
             others = {child.pid for child in psutil.Process().children()}
             started = subprocess.run(command, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, text=True)
             if started.returncode == 0:
-                return
+                return ports
             stop_descendants(spare=others)
             quick += time.monotonic() - began < _QUICK_SECONDS
             last = "".join((started.stderr or started.stdout).strip().splitlines()[-1:])

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from stateward.cluster.submission_environment import job_environment
 from stateward.errors import UserError
 
 #: States in which a job still may run or runs.
@@ -21,6 +22,8 @@ ACTIVE = frozenset(
 )
 
 
+#: The folder that holds jobs/.
+CHECKOUT = Path(__file__).parents[3]
 DOCTOR = "python -m stateward.cluster.doctor PROFILE checks a profile on this cluster"
 #: For a machine with Slurm's programs whose cluster they do not find.
 FIND_SLURM = "call this on a login node, or let SLURM_CONF name the cluster's slurm.conf"
@@ -68,26 +71,29 @@ def run_client(*command: str, env: Mapping[str, str] | None = None) -> str:
     return done.stdout
 
 
-def try_client(*command: str) -> tuple[int, str]:
+def try_client(*command: str, env: Mapping[str, str] | None = None) -> tuple[int, str]:
     """Exit status of a Slurm client and what it said, on either stream."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=env)
     return done.returncode, done.stdout + done.stderr
 
 
-def submit(script: Path, *arguments: str, env: Mapping[str, str] | None = None) -> str:
+def submit(script: Path) -> str:
     """Hand a batch script to sbatch; the id of the job, or of a heterogeneous job's first component.
 
-    `env`: variables that the job finds; otherwise all of this process."""
-    answer = run_client("sbatch", "--parsable", *arguments, str(script), env=env)
+    The job finds `job_environment`, and starts in the checkout wherever this was called: a profile's `setup` may name
+    something there.
+    """
+    answer = run_client("sbatch", "--parsable", f"--chdir={CHECKOUT}", str(script), env=job_environment())
     return answer.strip().split(";")[0]
 
 
-def submit_text(script: str, *arguments: str, env: Mapping[str, str]) -> str:
-    """`submit` for a script that is no file: Slurm keeps it as the job's own, and names it by its job name."""
+def submit_text(script: str, more: Mapping[str, str]) -> str:
+    """`submit` for a script that is no file: Slurm keeps it as the job's own, and names it by its job name. `more`:
+    variables for the job."""
+    env = {**job_environment(), **more}
     require_client("sbatch", env)
-    done = subprocess.run(
-        ["sbatch", "--parsable", *arguments], input=script, capture_output=True, text=True, check=False, env=dict(env)
-    )
+    command = ["sbatch", "--parsable", f"--chdir={CHECKOUT}"]
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False, env=env)
     if done.returncode:
         said = (done.stderr or done.stdout).strip()
         raise UserError(f"sbatch refused: {said}", do=FIND_SLURM if _NO_CONFIGURATION in said else DOCTOR)

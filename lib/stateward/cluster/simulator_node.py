@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-from stateward.cluster.node import StepRank, cache_environment, node_address, port_block, scratch_folder
+from stateward.cluster.node import StepRank, cache_environment, node_address, port_blocks, scratch_folder
 from stateward.cluster.processes import adopt_orphans, stop_descendants
 from stateward.cluster.rendezvous import Rendezvous
 from stateward.cluster.services.vllm import VllmServer, log_tail, serve
@@ -93,7 +93,7 @@ class SimulatorNode:
             log=self.address_file.with_suffix(".log"),
             name=SIMULATOR_NAME,
             address=address,
-            port=port_block(self.step.job, self.rank, address)[0],
+            port=next(port_blocks(self.step.job, self.rank, address, self.step.restart))[0],
             environment=cache_environment(scratch),
         )
 

@@ -102,7 +102,12 @@ BOUNDS: Bounds = {
         "max_seconds": POSITIVE,
         "turn_seconds": POSITIVE,
     },
-    ProbeConfig: {"trials": COUNT, "bounded_error": Bound(least=0, below=0.5), "max_attempts": COUNT},
+    ProbeConfig: {
+        "trials": COUNT,
+        "bounded_error": Bound(least=0, below=0.5),
+        "max_attempts": COUNT,
+        "max_void_share": Bound(least=0, most=1),
+    },
     ReferenceConfig: {"passes": COUNT, "trials": COUNT},
     CurateConfig: {
         "min_valid_trials": COUNT,
@@ -131,7 +136,12 @@ BOUNDS: Bounds = {
         "seed": SEED,
     },
     PolicyEndpointConfig: {"timeout_seconds": POSITIVE, "max_retries": NOT_NEGATIVE},
-    EvaluateConfig: {"trials": COUNT, "max_model_len": COUNT, "max_attempts": COUNT},
+    EvaluateConfig: {
+        "trials": COUNT,
+        "max_model_len": COUNT,
+        "max_attempts": COUNT,
+        "max_void_share": Bound(least=0, most=1),
+    },
 }
 
 

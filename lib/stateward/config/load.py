@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from stateward.config.bounds import BOUNDS, require_bounds, require_ranks
 from stateward.config.parties import require_known_parties
+from stateward.config.paths import resolve_paths
 from stateward.config.schema import Config
 from stateward.errors import UserError, nearest
 
@@ -21,7 +23,7 @@ from stateward.errors import UserError, nearest
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
     """The configuration in `path` with `overrides` (``train.steps=3``) applied, checked and complete.
 
-    Relative paths stay as written: they are relative to the working directory of the command.
+    Relative paths in the file are relative to its folder, and those of overrides to the working directory (`paths`).
 
     Raises:
         UserError: no such file, not YAML, an unknown or mistyped key, a missing mandatory value, a number out of its
@@ -36,6 +38,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
         raise UserError(f"{path} is not valid YAML", str(error)) from error
     if not isinstance(node, DictConfig):
         raise UserError(f"{path} holds a list", "a configuration is a mapping of sections", "see configs/practice.yaml")
+    resolve_paths(node, path.parent)
     merged = _merge(_schema(), node, str(path))
     for text in overrides:
         merged = _merge(merged, _override(text), f"override {text!r}")
@@ -62,9 +65,25 @@ def _override(text: str) -> DictConfig:
     if "=" not in text:
         raise UserError(f"override {text!r} has no '='", do="write SECTION.KEY=VALUE, for instance train.steps=3")
     try:
-        return OmegaConf.from_dotlist([text])
+        node = OmegaConf.from_dotlist([text])
     except (yaml.YAMLError, OmegaConfBaseException) as error:
         raise UserError(f"override {text!r} cannot be read", str(error), "write SECTION.KEY=VALUE") from error
+    resolve_paths(node, Path())
+    return node
+
+
+def resolved_overrides(overrides: Sequence[str]) -> list[str]:
+    """The same overrides with absolute paths, for a command that runs in another folder."""
+    return [_resolved_override(text) for text in overrides]
+
+
+def _resolved_override(text: str) -> str:
+    node, (key, _, _) = _override(text), text.partition("=")
+    if node == OmegaConf.from_dotlist([text]):
+        return text
+    value = OmegaConf.select(node, key)
+    plain = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+    return f"{key}={json.dumps(plain, ensure_ascii=False)}"
 
 
 @functools.cache

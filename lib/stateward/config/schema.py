@@ -128,6 +128,7 @@ class ProbeConfig:
     bounded_error: float = 0.02  # of the `bounded` rule: largest share of decisions that may differ
     population: list[float] = field(default_factory=lambda: [0.713, 0.682])  # Beta spread of tasks' success rates
     max_attempts: int = 3  # runs of one trial before a void is left standing
+    max_void_share: float = 0.5  # of a shard's episodes; above it the shard stops
 
 
 @dataclass(kw_only=True)
@@ -234,6 +235,7 @@ class EvaluateConfig:
     trials: int = 20
     max_model_len: int = 262_144
     max_attempts: int = 3  # runs of one trial before a void is left standing
+    max_void_share: float = 0.5  # of a shard's episodes; above it the shard stops
     endpoints: dict[str, PolicyEndpointConfig] = field(default_factory=dict)  # by label, for --label
 
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from stateward.evaluation.costs import PriceList
 
-#: Job ids → {job id: (elapsed seconds, GPUs)}; empty if there is no accounting.
-Accounting = Callable[[list[str]], dict[str, tuple[float, int]]]
+#: Job ids → {job id: seconds × GPUs of all its starts}; empty if there is no accounting.
+Accounting = Callable[[list[str]], dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def gpu_hours(manifest: dict[str, Any], prices: PriceList, accounting: Accountin
     found = accounting(jobs) if jobs else {}
     names = {str(m["gpu"]) for m in marks if m.get("gpu")}
     if jobs and found.keys() >= set(jobs):
-        return _priced(sum(seconds * gpus for seconds, gpus in found.values()) / 3600, "accounting", "", names, prices)
+        return _priced(sum(found.values()) / 3600, "accounting", "", names, prices)
     if not manifest.get("workers"):
         return GpuHours(hours=math.nan, dollars=math.nan, source="none", note="no worker left a mark")
     seconds = 0.0
@@ -54,24 +54,24 @@ def gpu_hours(manifest: dict[str, Any], prices: PriceList, accounting: Accountin
     return _priced(seconds / 3600, "marks", note, names, prices)
 
 
-def sacct(jobs: list[str]) -> dict[str, tuple[float, int]]:
-    """What Slurm's accounting says of these jobs; empty if it is not there or does not answer."""
+def sacct(jobs: list[str]) -> dict[str, float]:
+    """GPU-seconds of these jobs by Slurm's accounting; empty if it is not there or does not answer.
+
+    ``--duplicates``: a job that was requeued has a record for each start, of which sacct otherwise shows the last.
+    """
     if shutil.which("sacct") is None:
         return {}
-    command = ["sacct", "-X", "-n", "-P", "-o", "JobIDRaw,ElapsedRaw,AllocTRES", "-j", ",".join(jobs)]
+    command = ["sacct", "-X", "-n", "-P", "--duplicates", "-o", "JobIDRaw,ElapsedRaw,AllocTRES", "-j", ",".join(jobs)]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError):
         return {}
-    out: dict[str, tuple[float, int]] = {}
+    out: dict[str, float] = {}
     for line in done.stdout.splitlines():
         job, elapsed, tres = line.split("|", 2)
         gpus = re.search(r"gres/gpu=(\d+)", tres)
-        job = job.partition("+")[0]  # components of a heterogeneous job add up
-        seconds, held = out.get(job, (0.0, 0))
-        if gpus:
-            seconds, held = float(elapsed), held + int(gpus.group(1))
-        out[job] = (seconds, held)
+        job = job.partition("+")[0]  # starts, and components of a heterogeneous job, add up
+        out[job] = out.get(job, 0.0) + (float(elapsed) * int(gpus.group(1)) if gpus else 0.0)
     return out
 
 

@@ -44,11 +44,12 @@
 #SBATCH --time=2-00:00:00
 #SBATCH --gres=gpu:h100:4
 
-set -uo pipefail
+set -euo pipefail
 export STATEWARD_JOB_BEGAN=$(date +%s.%N)
 export PYTHONNOUSERSITE=1
 unset PYTHONPATH
 source .venv/bin/activate
+set +e  # from here on each status is looked at
 PYTHON=${PYTHON:-python}
 CONFIG=${CONFIG:-configs/q38_full.yaml}
 RUN_DIR=${RUN_DIR:-runs/q38_full}

@@ -17,15 +17,19 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 
+#: What Slurm ends, it signals process by process: a child of ours may be gone a moment before the order reaches us. An
+#: order needs far less; a void is rare enough to wait as long for it.
+_ORDER_SECONDS = 1.0
+
 _told = False
 _main: asyncio.Task[Any] | None = None
 
 
 def listen() -> None:
     """From now on SIGTERM, which Slurm sends, is an interrupt as Ctrl-C is: KeyboardInterrupt, or the end of `run`."""
-    signal.signal(signal.SIGTERM, _hear)
+    signal.signal(signal.SIGTERM, hear)
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's background job does not hear it
-        signal.signal(signal.SIGINT, _hear)
+        signal.signal(signal.SIGINT, hear)
 
 
 def run(main: Coroutine[Any, Any, Result]) -> Result:
@@ -55,7 +59,18 @@ def run(main: Coroutine[Any, Any, Result]) -> Result:
         raise
 
 
-def _hear(number: int, frame: FrameType | None) -> None:
+async def no_order() -> None:
+    """Returns once no order to stop can have been the cause of what just failed; otherwise this task is cancelled.
+
+    The order is a signal to every process of a step. A world or a server that it ended is no fault of an episode.
+    """
+    import asyncio
+
+    await asyncio.sleep(_ORDER_SECONDS)
+
+
+def hear(number: int, frame: FrameType | None = None) -> None:
+    """The handler of `listen`."""
     global _told
     if _told and number == signal.SIGTERM:
         return

@@ -24,7 +24,7 @@ def main(arguments):
 """
 TASKS = """
 import asyncio, select, sys
-from stateward.campaign.interrupts import run
+from stateward.cluster.interrupts import run
 async def hold():
     try:
         await asyncio.Event().wait()
@@ -44,7 +44,7 @@ def main(arguments):
 #: The main task waits without its loop, as for an engine to start.
 STARTS = """
 import sys, time
-from stateward.campaign.interrupts import run
+from stateward.cluster.interrupts import run
 async def work():
     try:
         print("ready", flush=True)
