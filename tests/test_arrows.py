@@ -13,7 +13,7 @@ LIB = Path(__file__).parents[1] / "lib" / "stateward"
 ALLOWED: dict[str, set[str]] = {}
 BELOW: set[str] = set()
 for row in (
-    {"errors"},
+    {"errors", "strict_json"},
     {"outcome", "config"},
     {"tasks", "store"},
     {"policy", "sandbox", "grading"},
@@ -24,11 +24,11 @@ for row in (
     for area in row:
         ALLOWED[area] = BELOW | {area}
     BELOW |= row
-ALLOWED["cluster"] = {"errors", "outcome", "config", "store", "cluster"}  # knows nothing of episodes
-ALLOWED["policy"] = {"errors", "outcome", "config", "tasks", "policy"}
-ALLOWED["sandbox"] = {"errors", "outcome", "config", "tasks", "sandbox"}
+ALLOWED["cluster"] = {"errors", "strict_json", "outcome", "config", "store", "cluster"}  # knows nothing of episodes
+ALLOWED["policy"] = {"errors", "strict_json", "outcome", "config", "tasks", "policy"}
+ALLOWED["sandbox"] = {"errors", "strict_json", "outcome", "config", "tasks", "sandbox"}
 # The practice world uses only what a user of the library would use.
-ALLOWED["practice"] = {"errors", "outcome", "config", "tasks", "policy", "practice"}
+ALLOWED["practice"] = {"errors", "strict_json", "outcome", "config", "tasks", "policy", "practice"}
 # The stages join everything; nothing below knows them.
 ALLOWED["campaign"] = BELOW | {"practice", "campaign"}
 #: Programs that stand beside what they measure or serve; the rooms import none of them. They grade their episodes.
