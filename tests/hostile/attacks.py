@@ -59,8 +59,9 @@ ATTACKS: dict[str, str] = {
         got += [name for name, status in done.items() if status == 0]
         """,
     "remove a tree": """
-        import shutil
-        shutil.rmtree('<folder>', ignore_errors=True)
+        for name in (b'journal', b'secret', b'socket'): libc.unlink(b'<folder>/' + name)
+        libc.rmdir(b'<folder>/empty')
+        libc.rmdir(b'<folder>')
         """,
     "read a secret file": """
         fd = opened('<secret>')

@@ -73,5 +73,6 @@ def test_the_modes_are_what_they_say(user: str) -> None:
 def test_without_the_layers_the_attacks_succeed() -> None:
     """So that a test above cannot pass because an attack is written wrong."""
     found = rows(table.BARE, "user" if _can_be_user() else "root")
-    weak = [name for name in found if name in table.ATTACKS and not (found[name]["got"] or found[name]["harm"])]
-    assert weak in ([], ["other system interfaces"])  # those take arguments that an attack would have to make
+    weak = {name for name in found if name in table.ATTACKS and not (found[name]["got"] or found[name]["harm"])}
+    # The stage hides itself where no layer does it, and the last takes arguments that an attack would have to make.
+    assert weak <= {"environment of the stage", "other system interfaces"}
