@@ -13,6 +13,10 @@ from typing import Any
 _SHOWN = 20  # characters of a refused number
 
 
+class TooDeep(ValueError):
+    """Text that is nested deeper than this Python reads."""
+
+
 def read_json(text: str | bytes, *, constants_as_null: bool = False) -> Any:
     """The value of `text`.
 
@@ -27,7 +31,7 @@ def read_json(text: str | bytes, *, constants_as_null: bool = False) -> Any:
     try:
         return json.loads(text, parse_constant=constant, parse_float=_finite)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise TooDeep("it is nested too deeply") from None
 
 
 def _no_number(text: str) -> Any:

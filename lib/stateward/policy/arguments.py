@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from stateward.strict_json import read_json
+from stateward.strict_json import TooDeep, read_json
 
 _COMBINATIONS = ("anyOf", "oneOf", "allOf")
 _DEEPEST = 64  # levels of nesting; every JSON reader on the way to a tool has a limit of its own, and few reach 200
@@ -25,7 +25,7 @@ def read_arguments(name: str, raw: str) -> tuple[dict[str, Any], str]:
     try:
         value = read_json(raw)
         json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
+    except (TooDeep, RecursionError):
         return {}, f"the arguments of {name} are nested deeper than {_DEEPEST} levels"
     except ValueError as bad:
         return {}, f"the arguments of {name} are not valid JSON: {bad}"
