@@ -22,6 +22,7 @@ observation that the model sees, and the episode goes on.
 from __future__ import annotations
 
 import difflib
+import errno
 import sys
 from collections.abc import Callable, Iterable
 from typing import NoReturn
@@ -91,12 +92,39 @@ class DeadEnd(StatewardError):
     """A stage cannot go on as things are. The text says why, and what a person can change."""
 
 
+#: What a disk says when it is not the program's fault, and what to do.
+_DISK = {
+    errno.ENOSPC: ("the disk is full", "free some space there"),
+    errno.EDQUOT: ("the quota is used up", "remove files of yours there, or ask for more (`quota`, `lfs quota`)"),
+    errno.EROFS: ("the file system is read-only", "use a folder that can be written to"),
+    errno.EIO: ("the disk failed", "look at the node's file system, and use another node or folder"),
+}
+
+
+def disk_error(error: BaseException) -> UserError | None:
+    """One sentence with the remedy, if `error` (or what it groups or was raised from) is a full or a failing disk."""
+    if isinstance(error, BaseExceptionGroup):
+        return next((found for inner in error.exceptions if (found := disk_error(inner))), None)
+    if isinstance(error, OSError) and error.errno in _DISK:
+        what, do = _DISK[error.errno]
+        where = f"{error.filename}: " if error.filename else ""
+        return UserError(
+            f"{where}{what}", "nothing that was stored before is lost", f"{do}, and call this again: it continues"
+        )
+    return disk_error(error.__cause__) if error.__cause__ else None
+
+
 def program(main: Callable[[], int]) -> NoReturn:
     """Run a program of its own: ends with the status of `main`, or with 2 and the text of the user's mistake."""
     try:
         sys.exit(main())
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except Exception as error:
+        if (full := disk_error(error)) is None:
+            raise
+        print(f"error: {full}", file=sys.stderr)
         sys.exit(2)
 
 

@@ -127,6 +127,21 @@ class EpisodeRecord:
         out["reward"] = None if self.reward != self.reward else self.reward
         return out
 
+    def lost(self, error: Exception) -> EpisodeRecord:
+        """The void that stands for this record, which no journal can hold because of `error`."""
+        return EpisodeRecord(
+            trial=self.trial,
+            outcome=Outcome.VOID,
+            reward=float("nan"),
+            domain=self.domain,
+            fault_kind="bug",
+            fault_cause=f"the record cannot be stored: {type(error).__name__}: {error}",
+            finish="fault",
+            started=self.started,
+            seed=self.seed,
+            attempt=self.attempt,
+        )
+
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> EpisodeRecord:
         """Inverse of `to_json`; raises KeyError or TypeError on a row of another shape."""

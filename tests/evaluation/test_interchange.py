@@ -16,8 +16,8 @@ from stateward.evaluation.imports import export_csv, export_jsonl, import_result
 from stateward.evaluation.interchange import from_decode_result, to_decode_result
 from stateward.evaluation.metrics import mean_figure, task_table
 from stateward.evaluation.run import load_run
-from stateward.outcome import EpisodeRecord
-from stateward.store import read_records
+from stateward.outcome import EpisodeRecord, Outcome, Trial
+from stateward.store import Journal, read_records
 
 
 def public_rows(trials: int = 10) -> list[dict[str, Any]]:
@@ -288,3 +288,14 @@ def test_message_forms() -> None:
     back = from_decode_result(row, index=0, policy="p", settings="s")["messages"]
     assert [m["role"] for m in back] == [m["role"] for m in record.messages]
     assert back[-1] == {"role": "assistant", "content": "", "reasoning_content": "Only thought."}
+
+
+@pytest.mark.parametrize("text", ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_csv_holds_no_formula(text: str, tmp_path: Path) -> None:
+    trial = Trial(uid=text, index=0, policy="p", settings="s")
+    with Journal(tmp_path / "a.jsonl") as journal:
+        journal.append(EpisodeRecord(trial=trial, outcome=Outcome.PASS, reward=1.0, domain="plain").to_json())
+    export_csv(read_records(tmp_path), tmp_path / "t.csv")
+    with open(tmp_path / "t.csv", encoding="utf-8", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["uid"], row["domain"]) == (f"'{text}", "plain")

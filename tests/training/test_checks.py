@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import struct
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -209,8 +211,12 @@ def test_dataset_and_tasks_come_back(tmp_path: Path) -> None:
     write_dataset(tmp_path / "a" / "pool.parquet", tasks)
     rows = pyarrow.parquet.read_table(tmp_path / "a" / "pool.parquet").to_pylist()
     assert [row["extra_info"]["task"] for row in rows] == [t.uid for t in tasks]
-    write_tasks(tmp_path / "tasks.pickle", tasks)
-    assert read_tasks(tmp_path / "tasks.pickle") == {t.uid: t for t in tasks}
+    write_tasks(tmp_path / "tasks.json", tasks)
+    assert read_tasks(tmp_path / "tasks.json") == {t.uid: t for t in tasks}
+    assert (tmp_path / "tasks.json").stat().st_mode & 0o777 == 0o600  # tokens of servers.yaml are in it
+    with pytest.raises(UserError, match="JSON does not have"):
+        write_tasks(tmp_path / "tasks.json", [replace(tasks[0], world={"shop": {"day": datetime.date(2026, 1, 1)}})])
+    assert read_tasks(tmp_path / "tasks.json") == {t.uid: t for t in tasks}
 
 
 def test_sizes_come_from_the_headers(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from stateward.cluster import interrupts
 from stateward.config import Config, load_config
 from stateward.config.load import resolved_overrides
-from stateward.errors import DeadEnd, SystemFault, UserError
+from stateward.errors import DeadEnd, SystemFault, UserError, disk_error
 
 if TYPE_CHECKING:
     from stateward.cluster.profile import ClusterProfile
@@ -142,6 +142,11 @@ def status_of(main: Callable[[Sequence[str] | None], int], argv: Sequence[str] |
     except DeadEnd as end:
         print(f"stopped: {end}", file=sys.stderr)
         return DEAD_END
+    except Exception as error:
+        if (full := disk_error(error)) is None:
+            raise
+        print(f"error: {full}", file=sys.stderr)
+        return MISTAKE
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return 130

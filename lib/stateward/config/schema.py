@@ -107,6 +107,9 @@ class SandboxConfig:
 class GradeConfig:
     deadline_seconds: float = 60.0
     memory_mb: int = 2_048
+    require: list[str] = field(
+        default_factory=list
+    )  # layers of confinement without which nothing is graded, e.g. landlock
 
 
 @dataclass(kw_only=True)

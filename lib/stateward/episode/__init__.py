@@ -5,7 +5,7 @@ from stateward.episode.loop import EpisodeLimits, EpisodeRunner
 from stateward.episode.policy import ChatPolicy, Policy, PolicySession, TokenPolicy
 from stateward.episode.prompts import measure_prompts
 from stateward.episode.settings import settings_of, task_fingerprint, tasks_fingerprint
-from stateward.episode.trials import Tally, run_trials
+from stateward.episode.trials import Tally, run_trials, store_record
 from stateward.episode.users import ModelUser, User, UserReply
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "open_environment",
     "run_trials",
     "settings_of",
+    "store_record",
     "task_fingerprint",
     "tasks_fingerprint",
 ]

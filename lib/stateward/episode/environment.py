@@ -51,6 +51,7 @@ async def open_environment(config: EpisodeConfig) -> AsyncIterator[Environment]:
                     judge_max_tokens=config.judge.max_tokens,
                 ),
                 judge=judge,
+                require=config.grade.require,
             )
         )
         yield Environment(

@@ -23,6 +23,7 @@ _OPERATIONAL = {
     "idle_seconds",
     "api_key_env",
     "base_url",
+    "require",  # of grading: with fewer layers nothing is graded
 }
 
 

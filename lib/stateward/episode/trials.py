@@ -38,6 +38,20 @@ class Tally:
         return sum(self.voids.values())
 
 
+async def store_record(record: EpisodeRecord, write: Callable[[EpisodeRecord], Awaitable[None]]) -> EpisodeRecord:
+    """Store `record`, or a void in its place if it holds what JSON cannot (`EpisodeRecord.lost`); returns that one.
+
+    What comes from servers, checks and endpoints is read strictly where it comes in. This is the net below: one value
+    that slips through must not end a shard, and again each time the shard is continued.
+    """
+    try:
+        await write(record)
+    except (ValueError, TypeError, RecursionError) as error:
+        record = record.lost(error)
+        await write(record)
+    return record
+
+
 async def run_trials(
     runner: EpisodeRunner,
     tasks: Sequence[Task],
@@ -77,7 +91,7 @@ async def run_trials(
         while True:
             attempt += 1
             record = await runner.run(task, trial, trial.seed(base_seed), attempt=attempt)
-            await write(record)
+            record = await store_record(record, write)
             tally.ran += 1
             if record.outcome is not Outcome.VOID or attempt >= last:
                 break

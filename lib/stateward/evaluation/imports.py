@@ -117,8 +117,13 @@ def export_csv(records: Records, file: Path) -> int:
         writer = csv.writer(out)
         writer.writerow(COLUMNS)
         for row in zip(*(records.columns[name].tolist() for name in COLUMNS), strict=True):
-            writer.writerow([v.decode() if isinstance(v, bytes) else "" if v != v else v for v in row])
+            writer.writerow([_cell(v.decode()) if isinstance(v, bytes) else "" if v != v else v for v in row])
     return len(records)
+
+
+def _cell(text: str) -> str:
+    """A text that a spreadsheet shows and does not run: one that it would take for a formula begins with a quote."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else text
 
 
 def export_run(run_dir: Path, label: str, file: Path) -> int:

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from stateward.grading.checkapi.context import TestContext, from_evidence
@@ -41,11 +41,11 @@ class BoundedText(io.TextIOBase):
         return "".join(self.kept) + (f"\n… {self.lost} more characters" if self.lost else "")
 
 
-def run_check(check: dict[str, Any], code: CodeType | None, evidence: dict[str, Any], ask: Ask, prints: int) -> Verdict:
+def run_check(check: dict[str, Any], evidence: dict[str, Any], ask: Ask, prints: int) -> Verdict:
     """The verdict of `check` on `evidence`.
 
     Args:
-        check: file, function, source, fixtures; code: `source` compiled, or None to compile it here.
+        check: file, function, source, fixtures. The source is compiled here, under the limits of the check.
         ask: sends conversations to the judge.
         prints: characters of printed text to keep.
 
@@ -56,14 +56,14 @@ def run_check(check: dict[str, Any], code: CodeType | None, evidence: dict[str, 
     sys.stdout = sys.stderr = output
     context = from_evidence(evidence)
     judge = Judge(ask)
-    verdict = _verdict(check, code, context, judge)
+    verdict = _verdict(check, context, judge)
     verdict.update(prints=output.text(), metadata=context.metadata, judge_answers=judge.asked)
     return verdict
 
 
-def _verdict(check: dict[str, Any], code: CodeType | None, context: TestContext, judge: Judge) -> Verdict:
+def _verdict(check: dict[str, Any], context: TestContext, judge: Judge) -> Verdict:
     try:
-        function = _load(check, code)
+        function = _load(check)
         with ExitStack() as stack:
             fixtures = Fixtures(check["fixtures"], {"x": context, "judge": judge}, stack)
             arguments = fixtures.arguments(function)
@@ -82,11 +82,11 @@ def _verdict(check: dict[str, Any], code: CodeType | None, context: TestContext,
         return _void(f"the check raised {said}{place}"[:_MAX_TEXT])
 
 
-def _load(check: dict[str, Any], code: CodeType | None) -> Callable[..., Any]:
+def _load(check: dict[str, Any]) -> Callable[..., Any]:
     module = ModuleType("stateward_check")
     module.__file__ = check["file"]
     sys.modules[module.__name__] = module  # dataclasses and pickle look a class's module up there
-    exec(code or compile(check["source"], check["file"], "exec"), module.__dict__)
+    exec(compile(check["source"], check["file"], "exec"), module.__dict__)
     function: Callable[..., Any] = module.__dict__[check["function"]]
     return function
 

@@ -10,12 +10,11 @@ import signal
 import threading
 import traceback
 from collections.abc import Sequence
-from types import CodeType
 
 from stateward.grading import frames
 from stateward.grading.check import run_check
 from stateward.grading.checkapi.judge import Conversation, JudgeFault
-from stateward.grading.confine import confine, install_hook
+from stateward.grading.confine import Walls, confine, install_hook
 
 _MAX_TRACE = 8_000  # characters
 
@@ -23,12 +22,12 @@ _MAX_TRACE = 8_000  # characters
 class Channel:
     """The child's end of its line to the warm grader. `ask` may be called from several threads."""
 
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
+    def __init__(self, fd: int, key: str) -> None:
+        self.fd, self.key = fd, key
         self.lock = threading.Lock()
 
     def send(self, header: frames.Header, body: bytes = b"") -> None:
-        data = memoryview(frames.pack(header, body))
+        data = memoryview(frames.pack({**header, "key": self.key}, body))
         while data:
             data = data[os.write(self.fd, data) :]
 
@@ -51,14 +50,19 @@ class Channel:
         return bytes(parts)
 
 
-def run_child(fd: int, request: frames.Header, code: CodeType | None, body: bytes, parent: int) -> None:
-    """Run the check of `request` on the evidence in `body` and report over `fd`. Never returns."""
-    channel = Channel(fd)
+def run_child(fd: int, request: frames.Header, body: bytes, *, key: str, parent: int, walls: Walls) -> None:
+    """Run the check of `request` on the evidence in `body` and report over `fd`. Never returns.
+
+    Args:
+        key: what every message to the grader must have, or the check wrote it. The rest: see `confine`.
+    """
+    channel = Channel(fd, key)
     try:
-        _leave_parent(fd)
-        confine(memory_bytes=request["memory_bytes"], cpu_seconds=request["deadline"], parent=parent)
+        _leave_parent({fd, walls.rules})
+        limits = {"memory_bytes": request["memory_bytes"], "cpu_seconds": request["deadline"]}
+        confine(**limits, parent=parent, walls=walls)
         install_hook()
-        verdict = run_check(request["check"], code, json.loads(body), channel.ask, request["prints"])
+        verdict = run_check(request["check"], json.loads(body), channel.ask, request["prints"])
         report = json.dumps(verdict, default=repr).encode("utf-8", "surrogatepass")
     except BaseException as error:  # noqa: BLE001 - the end of this process: whatever happened is the report
         said = "".join(traceback.format_exception(error))[-_MAX_TRACE:]
@@ -68,7 +72,7 @@ def run_child(fd: int, request: frames.Header, code: CodeType | None, body: byte
     os._exit(0)  # no exit handlers, and no waiting for threads that the check left
 
 
-def _leave_parent(keep: int) -> None:
+def _leave_parent(keep: set[int | None]) -> None:
     """A session of its own, no signal handlers of the grader's, and no open file but `keep` and the null device."""
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -77,7 +81,7 @@ def _leave_parent(keep: int) -> None:
     for standard in (0, 1, 2):
         os.dup2(null, standard)
     with os.scandir("/proc/self/fd") as listing:
-        others = [int(entry.name) for entry in listing if int(entry.name) > 2 and int(entry.name) != keep]
+        others = [int(entry.name) for entry in listing if int(entry.name) > 2 and int(entry.name) not in keep]
     for number in others:
         with contextlib.suppress(OSError):  # the listing's own descriptor is closed already
             os.close(number)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from stateward.errors import SystemFault
+from stateward.errors import SystemFault, UserError
 from stateward.grading import frames
-from stateward.grading.confine import clean_environment
+from stateward.grading.confine import clean_environment, hide, layers, require_layers
 from stateward.grading.values import Evidence, Grade, GradeLimits, JudgeModel
+from stateward.grading.verdict import read_questions, read_verdict
 from stateward.outcome import Outcome, Usage
 from stateward.tasks.task import Check
 
@@ -65,11 +66,14 @@ class _Warm:
 class Grader:
     """Runs checks in confined processes, forked from one warm process that this object owns.
 
-    An async context manager. `judge` answers the checks' questions; without one, a check that asks is void.
+    An async context manager. `judge` answers the checks' questions; without one, a check that asks is void. With fewer
+    layers of confinement than `require` names (`stateward.grading.confine.LAYERS`) it refuses to start: UserError.
     """
 
-    def __init__(self, limits: GradeLimits | None = None, judge: JudgeModel | None = None) -> None:
-        self.limits, self.judge = limits or GradeLimits(), judge
+    def __init__(
+        self, limits: GradeLimits | None = None, judge: JudgeModel | None = None, *, require: Sequence[str] = ()
+    ) -> None:
+        self.limits, self.judge, self.require = limits or GradeLimits(), judge, require
         self._slots = asyncio.Semaphore(self.limits.concurrency)
         self._starting = asyncio.Lock()
         self._warm: _Warm | None = None
@@ -121,8 +125,12 @@ class Grader:
                 header, body = await events.get()
                 if header["op"] == "done":
                     return _grade_of(header, body, usage, warm.isolation)
-                conversations = json.loads(body)
-                questions += len(conversations)
+                try:
+                    conversations = read_questions(body)
+                except ValueError as error:
+                    await _cancel(warm, job)
+                    return _void("grader", str(error), usage, warm.isolation)
+                questions += max(1, len(conversations))
                 if questions > _MAX_QUESTIONS:
                     await _cancel(warm, job)
                     cause = f"the check asked the judge more than {_MAX_QUESTIONS} questions"
@@ -177,7 +185,15 @@ class Grader:
     async def _running(self) -> _Warm:
         async with self._starting:
             if self._warm is None or self._warm.dead:
-                self._warm = await _start()
+                warm = await _start()
+                try:
+                    require_layers(self.require, warm.isolation)
+                except UserError:
+                    await _stop(warm)
+                    raise
+                if not {"namespace", "landlock"} & layers(warm.isolation):
+                    hide()  # then a check can open this process' files in /proc, its environment and memory among them
+                self._warm = warm
             return self._warm
 
 
@@ -231,12 +247,13 @@ async def _receive(stream: asyncio.StreamReader) -> _Event:
 def _grade_of(header: frames.Header, body: bytes, usage: Usage, isolation: str) -> Grade:
     if header["cause"]:
         return _void("grader", header["cause"], usage, isolation, header)
-    # A check may leave NaN in its metadata, which no record could keep.
-    verdict = json.loads(body, parse_constant=lambda _: None)
-    outcome = Outcome(verdict["outcome"])
+    try:
+        verdict = read_verdict(body)
+    except ValueError as error:
+        return _void("grader", str(error), usage, isolation, header)
     return Grade(
-        outcome=outcome,
-        reward=float("nan") if outcome is Outcome.VOID else verdict["reward"],
+        outcome=verdict["outcome"],
+        reward=verdict["reward"],
         failure=verdict.get("failure", {}),
         fault_kind=verdict.get("kind", ""),
         fault_cause=verdict.get("cause", ""),

@@ -19,9 +19,7 @@ import selectors
 import signal
 import socket
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field
-from types import CodeType
 
 from stateward.grading import confine, frames
 from stateward.grading.checkapi.install import install
@@ -29,8 +27,9 @@ from stateward.grading.child import exit_text, run_child
 
 _GRACE_SECONDS = 0.5  # for a child that has said its last word to end by itself
 _ANSWER_SECONDS = 1.0  # for a child to take the judge's answers
-_KEPT_CODE = 256  # compiled checks
 _CHUNK = 1 << 20
+
+_FORGED = "the check wrote into its line to the grader"
 
 #: What checks import most: imported once here instead of once a check.
 _WARM = ("_strptime", "collections", "copy", "datetime", "decimal", "functools", "itertools", "json", "math", "re")
@@ -41,6 +40,7 @@ class _Job:
     """A check under way."""
 
     id: int
+    key: str  # of every message that the grader's own code in the child sends
     pid: int
     channel: socket.socket
     limit: float  # seconds of wall clock
@@ -63,11 +63,10 @@ class _Job:
 class Worker:
     """One loop over the client's pipe, the children's channels, their ends and their deadlines."""
 
-    def __init__(self, source: int, sink: int, isolation: confine.Isolation) -> None:
-        self.source, self.sink, self.isolation = source, sink, isolation
+    def __init__(self, source: int, sink: int, walls: confine.Walls) -> None:
+        self.source, self.sink, self.walls, self.isolation = source, sink, walls, walls.isolation
         self.selector = selectors.DefaultSelector()
         self.jobs: dict[int, _Job] = {}
-        self.code: OrderedDict[str, CodeType | None] = OrderedDict()
         self.requests = frames.Buffer()
         self.wake, wake_sender = socket.socketpair()
         for end in (self.wake, wake_sender):
@@ -114,13 +113,13 @@ class Worker:
         return bool(data)
 
     def _start(self, request: frames.Header, body: bytes) -> None:
-        code = self._compiled(request["check"])
         ours, theirs = socket.socketpair()
-        parent = os.getpid()
+        key = os.urandom(16).hex()
+        parent = 0 if "pid" in self.isolation.namespaces else os.getpid()
         pid = os.fork()
         if pid == 0:
             try:
-                run_child(theirs.fileno(), request, code, body, parent)
+                run_child(theirs.fileno(), request, body, key=key, parent=parent, walls=self.walls)
             finally:
                 os._exit(70)  # nothing of the grader's own loop may run in a child, whatever happened above
         theirs.close()
@@ -128,6 +127,7 @@ class Worker:
         now = time.monotonic()
         job = _Job(
             id=request["id"],
+            key=key,
             pid=pid,
             channel=ours,
             limit=request["deadline"],
@@ -138,21 +138,6 @@ class Worker:
         )
         self.jobs[job.id] = job
         self.selector.register(ours, selectors.EVENT_READ, job)
-
-    def _compiled(self, check: dict[str, str]) -> CodeType | None:
-        """The check's code; None when it does not compile, which the child then reports as the check's fault."""
-        key = f"{check['file']}\0{check['source']}"
-        if key in self.code:
-            self.code.move_to_end(key)
-            return self.code[key]
-        try:
-            code = compile(check["source"], check["file"], "exec")
-        except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
-            code = None
-        self.code[key] = code
-        if len(self.code) > _KEPT_CODE:
-            self.code.popitem(last=False)
-        return code
 
     def _receive(self, job: _Job) -> bool:
         """Take some of what a child has sent. False when there is no more for now, or for good, or no sense in it."""
@@ -169,11 +154,14 @@ class Worker:
             job.cause = f"the check reported more than {job.max_result_bytes} bytes"
             return False
         try:
-            messages = [(header["op"], body) for header, body in job.buffer.feed(data)]
+            messages = [(header["key"], header["op"], body) for header, body in job.buffer.feed(data)]
         except (ValueError, KeyError, TypeError, RecursionError):
-            job.cause = "the check wrote into its line to the grader"
+            job.cause = _FORGED
             return False
-        for kind, body in messages:
+        for key, kind, body in messages:
+            if key != job.key or job.verdict:  # nothing comes after the verdict
+                job.cause = _FORGED
+                return False
             if kind == "verdict":
                 job.verdict, job.ended = body, time.monotonic()
             elif not job.waiting and not job.ended:
@@ -257,16 +245,13 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    namespace = confine.enter_namespace()
-    confine.drop_capabilities()
-    confine.adopt_orphans()
-    isolation = confine.Isolation(namespace=namespace, filter=confine.filter_works())
     install()
     for name in _WARM:
         importlib.import_module(name)
+    walls = confine.build_walls()
     gc.collect()
     gc.freeze()  # what exists now stays shared with the children
-    Worker(source, sink, isolation).run()
+    Worker(source, sink, walls).run()
 
 
 if __name__ == "__main__":

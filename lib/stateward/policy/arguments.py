@@ -7,9 +7,10 @@ no ``const``, so a nested model would stay a JSON string. `typed_schema` says bo
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from stateward.strict_json import TooDeep, read_json
 
 _COMBINATIONS = ("anyOf", "oneOf", "allOf")
 _DEEPEST = 64  # levels of nesting; every JSON reader on the way to a tool has a limit of its own, and few reach 200
@@ -22,9 +23,9 @@ def read_arguments(name: str, raw: str) -> tuple[dict[str, Any], str]:
     halves of surrogate pairs, nesting without end. What a policy writes must never become a fault of ours.
     """
     try:
-        value = json.loads(raw, parse_constant=_no_number, parse_float=_finite)
+        value = read_json(raw)
         json.dumps(value, ensure_ascii=False).encode()
-    except RecursionError:
+    except (TooDeep, RecursionError):
         return {}, f"the arguments of {name} are nested deeper than {_DEEPEST} levels"
     except ValueError as bad:
         return {}, f"the arguments of {name} are not valid JSON: {bad}"
@@ -134,17 +135,6 @@ def _lookup(reference: str, root: Mapping[str, Any]) -> Mapping[str, Any] | None
             return None
         node = node[key]
     return node if isinstance(node, Mapping) else None
-
-
-def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is not a number of JSON")
-
-
-def _finite(text: str) -> float:
-    value = float(text)
-    if math.isinf(value):
-        raise ValueError(f"{text[:20]} is out of range")
-    return value
 
 
 def _type_of(value: Any) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 from stateward.errors import SystemFault
 from stateward.sandbox.server import ServerSession
+from stateward.strict_json import read_json
 
 INIT, STATE, TEARDOWN = "__reserved__init", "__reserved__geteffects", "__reserved__teardown"
 PREFIX = "__reserved__"
@@ -56,7 +56,10 @@ def parse_init(server: str, text: str) -> dict[str, Any]:
     Raises:
         SystemFault: "init" for any other answer.
     """
-    value = _read(text)
+    try:
+        value = read_json(text)
+    except ValueError as error:
+        raise SystemFault("init", _no_json(server, INIT, text, error)) from None
     if value == {}:
         return {}
     if isinstance(value, dict) and value.pop("status", None) == "ok":
@@ -64,21 +67,24 @@ def parse_init(server: str, text: str) -> dict[str, Any]:
     raise SystemFault("init", f"server {server!r}: {INIT} answered {text[:_CAUSE_CHARACTERS]!r} instead of status ok")
 
 
-def _read(text: str) -> Any:
-    """A server's JSON, or None. NaN and infinities, which JSON does not have and no record could keep, become null."""
-    try:
-        return json.loads(text, parse_constant=lambda _: None)
-    except (ValueError, RecursionError):
-        return None
-
-
 def parse_state(server: str, text: str, is_error: bool) -> dict[str, Any]:
-    """The state object; a server's error or an answer that is no JSON object is a fault of kind "sandbox"."""
+    """The state object.
+
+    Raises:
+        SystemFault: "sandbox" for a server's error or an answer that is no JSON object. NaN and infinities are no JSON.
+    """
     if is_error:
         raise SystemFault("sandbox", f"server {server!r}: {STATE} failed: {text[:_CAUSE_CHARACTERS]}")
-    value = _read(text)
+    try:
+        value = read_json(text)
+    except ValueError as error:
+        raise SystemFault("sandbox", _no_json(server, STATE, text, error)) from None
     if not isinstance(value, dict):
         raise SystemFault(
             "sandbox", f"server {server!r}: {STATE} answered {text[:_CAUSE_CHARACTERS]!r}, which is not a JSON object"
         )
     return value
+
+
+def _no_json(server: str, tool: str, text: str, error: ValueError) -> str:
+    return f"server {server!r}: {tool} answered {text[:_CAUSE_CHARACTERS]!r}, which is not JSON: {error}"

@@ -97,8 +97,9 @@ class Journal:
                 while data:
                     data = data[os.write(self._fd, data) :]
                 os.fsync(self._fd)
-            except OSError:
+            except OSError as error:
                 os.ftruncate(self._fd, start)
+                error.filename = str(self.path)  # the system call knows no name
                 raise
             self.rows += len(lines)
 

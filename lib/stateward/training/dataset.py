@@ -6,10 +6,12 @@ that training sees the very tokens that probing and evaluation see.
 
 from __future__ import annotations
 
+import functools
 import os
-import pickle
 from collections.abc import Sequence
 from pathlib import Path
+
+from pydantic import TypeAdapter
 
 from stateward.errors import UserError
 from stateward.tasks.task import Task
@@ -35,17 +37,38 @@ def write_dataset(path: Path, tasks: Sequence[Task]) -> None:
 
 
 def write_tasks(path: Path, tasks: Sequence[Task]) -> None:
-    """The hydrated tasks for the workers, so that every one of them sees what was checked."""
+    """The hydrated tasks for the workers, so that every one of them sees what was checked.
+
+    JSON, as whoever may write into the folder could otherwise run code in the workers. For the owner's eyes alone:
+    headers and environment of tool servers may hold tokens.
+
+    Raises:
+        UserError: a task holds a value that JSON does not have.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".tmp")
-    temporary.write_bytes(pickle.dumps({task.uid: task for task in tasks}))
+    temporary.unlink(missing_ok=True)
+    by_uid = {task.uid: task for task in tasks}
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(_tasks().dump_json(by_uid))
+    if changed := [uid for uid, task in read_tasks(temporary).items() if task != by_uid[uid]]:
+        temporary.unlink()
+        raise UserError(
+            f"task {changed[0]} holds a value that JSON does not have",
+            "the workers of the training read the tasks as JSON; a date, NaN and bytes do not survive that",
+            "write the value as text in the dataset's YAML",
+        )
     os.replace(temporary, path)
 
 
 def read_tasks(path: Path) -> dict[str, Task]:
-    """Tasks by uid. Only ever reads what `write_tasks` of the same run wrote: a pickle is code."""
-    tasks: dict[str, Task] = pickle.loads(path.read_bytes())
-    return tasks
+    """Tasks by uid, as `write_tasks` wrote them."""
+    return _tasks().validate_json(path.read_bytes())
+
+
+@functools.cache
+def _tasks() -> TypeAdapter[dict[str, Task]]:
+    return TypeAdapter(dict[str, Task])
 
 
 def check_pool(tasks: Sequence[Task], groups_per_step: int) -> None:

@@ -39,7 +39,7 @@ class TrainPaths:
 
     @property
     def tasks(self) -> Path:
-        return self.plan / "tasks.pickle"
+        return self.plan / "tasks.json"
 
     @property
     def settings(self) -> Path:

@@ -17,7 +17,7 @@ from typing import Any
 
 from stateward.config import Config
 from stateward.config.load import config_from_dict
-from stateward.episode import Environment, TokenPolicy, open_environment
+from stateward.episode import Environment, TokenPolicy, open_environment, store_record
 from stateward.errors import SystemFault
 from stateward.outcome import EpisodeRecord, Outcome, Trial
 from stateward.policy import Interpreter, Renderer, open_policy, stop_tokens
@@ -164,7 +164,7 @@ class EpisodeService:
         if record.outcome is not Outcome.VOID and 1 not in record.tokens.get("mask", []):
             record.outcome, record.reward = Outcome.VOID, float("nan")
             record.fault_kind, record.fault_cause = "render", "the prompt left no room for a single sampled token"
-        await self.journal.append(record.to_json())
+        record = await store_record(record, lambda found: self.journal.append(found.to_json()))
         self.attempts += 1
         return record, sampler.versions
 

@@ -171,8 +171,16 @@ def _usage(body: dict[str, Any]) -> Usage:
     usage = body.get("usage") or {}
     return Usage(
         requests=1,
-        prompt=int(usage.get("prompt_tokens") or 0),
-        cached=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
-        completion=int(usage.get("completion_tokens") or 0),
-        reasoning=int((usage.get("completion_tokens_details") or {}).get("reasoning_tokens") or 0),
+        prompt=_count(usage.get("prompt_tokens")),
+        cached=_count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
+        completion=_count(usage.get("completion_tokens")),
+        reasoning=_count((usage.get("completion_tokens_details") or {}).get("reasoning_tokens")),
     )
+
+
+def _count(value: Any) -> int:
+    """A number of tokens. ValueError for one that no model counts to and no column of a shard holds."""
+    number = int(value or 0)
+    if not 0 <= number < 1 << 31:
+        raise ValueError(f"{str(value)[:20]} is no number of tokens")
+    return number
