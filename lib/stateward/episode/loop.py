@@ -12,7 +12,7 @@ from typing import Any
 from stateward.episode.actions import Actions
 from stateward.episode.policy import Policy, PolicySession, assistant_message
 from stateward.episode.users import User, is_done
-from stateward.errors import SystemFault
+from stateward.errors import SystemFault, UserError
 from stateward.grading import Evidence, Grade, Grader
 from stateward.outcome import EpisodeRecord, Outcome, Trial, Usage
 from stateward.policy.turn import ToolCall
@@ -97,6 +97,8 @@ class EpisodeRunner:
                     await self._play(task, trial, seed, progress, record)
         except SystemFault as fault:
             record.fault_kind, record.fault_cause = fault.kind, fault.cause
+        except UserError as error:  # preflight tells it before anything is sampled; a server may have changed since
+            record.fault_kind, record.fault_cause = "task", str(error)
         except TimeoutError:
             record.fault_kind = "deadline"
             record.fault_cause = f"the episode passed its limit of {self.limits.max_seconds:g} s"
@@ -278,7 +280,10 @@ def _said_done(messages: Sequence[Message]) -> bool:
 
 async def _opened(opening: Opening, progress: _Progress) -> World:
     with progress.clock("open"):
-        return await opening.world()
+        world = await opening.world()
+    # The scene was told ahead, from the snapshots; the world's own beginning is what is recorded.
+    progress.initial_state, progress.initial_state_hash = world.initial_state, world.initial_state_hash
+    return world
 
 
 def _evidence(trial: Trial, task: Task, scene: Scene, progress: _Progress) -> Evidence:

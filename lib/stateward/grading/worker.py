@@ -146,7 +146,7 @@ class Worker:
             self.code.move_to_end(key)
             return self.code[key]
         try:
-            code = compile(check["source"], check["file"], "exec")
+            code = compile(check["source"], check["file"], "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
             code = None
         self.code[key] = code
