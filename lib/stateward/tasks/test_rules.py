@@ -1,0 +1,44 @@
+"""What would make a test mean something else than it says, without a word: refused when the test is read."""
+
+from __future__ import annotations
+
+import ast
+
+from stateward.errors import UserError
+
+#: Frameworks whose marks say something that nothing here does.
+_FRAMEWORKS = ("pytest", "unittest", "hypothesis", "mark", "skip", "expectedFailure")
+
+
+def refuse_misleading(node: ast.FunctionDef, file: str) -> None:
+    """Raise UserError if a test has marks of another framework, an assertion that cannot fail, or an argument that
+    cannot be given by name."""
+    for mark in node.decorator_list:
+        text = ast.unparse(mark)
+        if text.partition("(")[0].split(".")[0] in _FRAMEWORKS:
+            raise _error(file, mark, f"@{text} does nothing here", "remove it; tags: [skip] takes a test out")
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Assert) and _always_true(inner.test):
+            what = f"this assertion cannot fail: {ast.unparse(inner)[:120]}"
+            raise _error(file, inner, what, "write assert CONDITION, MESSAGE without brackets around both")
+    if node.args.posonlyargs:
+        raise _error(
+            file, node, f"{node.name} has parameters before a '/'", "checks are called by name: remove the '/'"
+        )
+
+
+def refuse_module_marks(node: ast.stmt, file: str) -> None:
+    """Raise UserError if a statement of the module marks all of its tests for another framework."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    if any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in targets):
+        raise _error(file, node, "pytestmark does nothing here", "remove it; tags: [skip] takes a test out")
+
+
+def _always_true(test: ast.expr) -> bool:
+    if isinstance(test, ast.Tuple):
+        return bool(test.elts)
+    return isinstance(test, ast.JoinedStr) or (isinstance(test, ast.Constant) and isinstance(test.value, str | bytes))
+
+
+def _error(file: str, node: ast.stmt | ast.expr, what: str, do: str) -> UserError:
+    return UserError(f"{file}:{node.lineno}: {what}", "the test would not mean what it says", do)
