@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from stateward.cluster.requeue import until_heard
+
 WORK = """
 import pathlib, signal
 
@@ -123,3 +125,13 @@ def test_what_a_kill_left_half_written_stops_no_later_start(task: Task) -> None:
     assert process.returncode == 0, error
     assert task.ended.exists()
     assert task.result.exists()
+
+
+def test_a_node_without_scontrol_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(countdown: int) -> None:
+        subprocess.check_call(["/nowhere/scontrol", "requeue", "7_0"])
+
+    with pytest.raises(SystemExit) as ended:
+        until_heard(ask)(3)
+    assert ended.value.code == 1
+    assert "did not put the job back: submit it again, it goes on where it stopped" in capsys.readouterr().err
