@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stateward.errors import UserError
-from stateward.sandbox.inside.session import result_text
+from stateward.sandbox.inside.session import hidden_parts, result_text
 from stateward.sandbox.reserved import require
 from stateward.sandbox.toolset import arrange
 
@@ -30,6 +30,18 @@ ROW = {"held": [{"thing": "Tasse ☕", "number": 3}]}
 )
 def test_structured_content_stands_in_for_missing_text(result: dict[str, Any], text: str) -> None:
     assert result_text(result) == text
+
+
+def test_parts_that_cannot_be_shown_are_counted() -> None:
+    parts = [
+        {"type": "text", "text": "Two pictures [image: here]:"},
+        {"type": "image", "mimeType": "image/png", "data": ""},
+        {"type": "resource_link", "uri": "file:///a"},
+        {"type": "resource", "resource": {"text": "shown"}},
+    ]
+    text = result_text({"content": parts})
+    assert text == "Two pictures [image: here]:\n[image: image/png]\n[resource_link: file:///a]\nshown"
+    assert hidden_parts(text) == 2
 
 
 def tools(*names: str) -> list[dict[str, Any]]:

@@ -39,8 +39,8 @@ def read_stage(path: Path, *, planned: int, what: str = "probe") -> Counts:
         columns["settings"], uids, stage, "settings", "their success rates are not the same quantity", what
     )
     valid = columns["outcome"] != b"void"
-    starts = zip(uids[valid].tolist(), columns["initial_state_hash"][valid].tolist(), strict=True)
-    if mixed := mixed_starts((uid.decode(), start.decode()) for uid, start in starts):
+    begun = zip(uids[valid].tolist(), columns["initial_state_hash"][valid].tolist(), strict=True)
+    if mixed := mixed_starts((uid.decode(), start.decode()) for uid, start in begun):
         raise UserError(f"{stage}: {len(mixed)} tasks begin in different states: {', '.join(mixed[:5])}", WHY, DO)
     plan = _plan(stage)
     planned = int(plan.get("trials", planned))

@@ -17,6 +17,7 @@ from stateward.grading import Evidence, Grade, Grader
 from stateward.outcome import EpisodeRecord, Outcome, Trial, Usage
 from stateward.policy.turn import ToolCall
 from stateward.sandbox import Opening, Sandbox, Scene, World, replay_history, state_diff
+from stateward.sandbox.inside.session import hidden_parts
 from stateward.tasks.task import DIRECT_FAILED, Task
 
 Message = dict[str, Any]
@@ -39,6 +40,7 @@ class _Progress:
     calls: list[dict[str, Any]] = field(default_factory=list)
     unseen: int = 0  # results at the end, of calls that took the last action, which the check does not see
     tool_errors: int = 0
+    hidden_parts: int = 0  # of results: images, sounds and links, which the policy does not see
     turns: int = 0
     finish: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -225,6 +227,7 @@ class EpisodeRunner:
                 except ValueError:
                     text, is_error = DIRECT_FAILED, True
             progress.tool_errors += is_error
+            progress.hidden_parts += hidden_parts(text)
             progress.calls.append(_recorded(call, text, is_error=is_error))
             answers.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
         progress.messages += answers
@@ -267,6 +270,8 @@ class EpisodeRunner:
         session = progress.session
         if session is not None:
             record.problems = dict(session.problems)
+            if progress.hidden_parts:
+                record.problems["hidden_part"] = progress.hidden_parts
             record.usage["policy"] = session.usage
             if self.keep_tokens and not record.fault_kind:
                 record.tokens = session.tokens()

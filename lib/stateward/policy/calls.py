@@ -76,6 +76,8 @@ def _aligned(parsed: Sequence[Any], regions: Sequence[str]) -> tuple[list[str], 
     """
     if len(parsed) == len(regions):
         return list(regions), []
+    if len(parsed) > len(regions):  # calls without the mark in front, which some parsers take: no telling them apart
+        return [""] * len(parsed), []
     order = range(len(regions))
     free = sorted(order, key=lambda i: (_FUNCTION not in regions[i], bool(_why_unread(regions[i])), i))
     taken: list[int | None] = []

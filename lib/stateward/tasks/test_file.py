@@ -13,7 +13,7 @@ from stateward.errors import UserError, nearest
 from stateward.tasks.section import Section, section
 from stateward.tasks.tags import flat_tags
 from stateward.tasks.task import Check, FixtureSpec
-from stateward.tasks.test_rules import refuse_misleading, refuse_module_marks
+from stateward.tasks.test_rules import refuse_misleading, refuse_missing_module, refuse_module_marks
 from stateward.tasks.yaml_text import Document, parse
 
 _T = TypeVar("_T", int, None)
@@ -195,6 +195,7 @@ def load_test_file(path: Path, name: str) -> TestFile:
             )
         last = node.end_lineno or node.lineno
         refuse_module_marks(node, name)
+        refuse_missing_module(node, name)
         literal = _marked(node)
         if literal is None and _looks_marked(node):
             raise UserError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import functools
+import importlib.util
 
 from stateward.errors import UserError
 
@@ -32,6 +34,27 @@ def refuse_module_marks(node: ast.stmt, file: str) -> None:
     targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
     if any(isinstance(target, ast.Name) and target.id == "pytestmark" for target in targets):
         raise _error(file, node, "pytestmark does nothing here", "remove it; tags: [skip] takes a test out")
+
+
+def refuse_missing_module(node: ast.stmt, file: str) -> None:
+    """Raise UserError if a statement of the module imports what no check can: a check is loaded without its folder."""
+    if isinstance(node, ast.ImportFrom):
+        names = ["." * node.level + (node.module or "")]
+    else:
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    for name in names:
+        if not _is_there(name.partition(".")[0]):
+            raise UserError(
+                f"{file}:{node.lineno}: there is no module {name!r}",
+                "every grading of its tests would fail; files beside a test are not imported",
+                "install it where stages run, or move what is needed into the file",
+            )
+
+
+@functools.cache
+def _is_there(root: str) -> bool:
+    # The grading process offers the public framework's modules itself.
+    return root == "thinkingbox" or (root != "" and importlib.util.find_spec(root) is not None)
 
 
 def _always_true(test: ast.expr) -> bool:

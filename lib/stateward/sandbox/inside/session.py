@@ -12,12 +12,17 @@ import asyncio
 import contextlib
 import json
 import math
+import re
 from typing import Any
 
 from stateward.sandbox.inside.locate import low_level
 
 #: The newest protocol version that every supported SDK version speaks.
 _PROTOCOL = "2025-06-18"
+
+
+#: What stands for a part that is not text, on a line of its own.
+_HIDDEN = re.compile(r"^\[(?:image|audio|resource|resource_link): [^\]\n]*\]$", re.MULTILINE)
 
 
 class SessionError(Exception):
@@ -150,6 +155,11 @@ def result_text(result: dict[str, Any]) -> str:
     if isinstance(value, dict) and value.keys() == {"result"}:
         value = value["result"]
     return "" if value is None or value == "" else json.dumps(value, ensure_ascii=False)
+
+
+def hidden_parts(text: str) -> int:
+    """How many parts of a result only their names stand for in `text`."""
+    return len(_HIDDEN.findall(text))
 
 
 def _text(part: dict[str, Any]) -> str:
