@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from stateward.sandbox import SandboxLimits
+from stateward.sandbox.serve import serve
+
 HERE = Path(__file__).parent
 DATASET = HERE.parents[1] / "lib" / "stateward" / "practice" / "dataset"
 UID = "orders_refund.py:test_refund_small_clock"
