@@ -132,11 +132,12 @@ def test_a_damaged_shard_is_named(campaign: Any) -> None:
 
 
 def test_a_run_whose_trials_begin_in_different_states_is_not_scored(campaign: Any, make_episode: Any) -> None:
-    path = campaign.add("base", [1, 1], 2, skip=[(1, 1)])
+    path = campaign.add("base", [1, 1], 2, skip=[(1, 0), (1, 1)])
     uid, policy = campaign.uids[1], plan_of_stage(path).policy
-    other = make_episode(uid, 1, "pass", policy=policy, domain="bank").to_json() | {"initial_state_hash": "other"}
     with Journal(path / "shards" / "0000-01.jsonl") as journal:
-        journal.append(other)
+        for index, start in enumerate(("one", "other")):
+            row = make_episode(uid, index, "pass", policy=policy, domain="bank").to_json()
+            journal.append(row | {"initial_state_hash": start})
     run = load_run(path)
     assert run.coverage.mixed == [uid]
     assert not run.scored
