@@ -36,6 +36,7 @@ FAULT_KINDS: dict[str, str] = {
     "user": "the simulated user's endpoint failed after its retries",
     "judge": "the judge's endpoint failed after its retries",
     "grader": "the check crashed, was killed or passed its time limit",
+    "task": "the task contradicts its tool servers",
     "render": "the conversation could not be rendered for this checkpoint",
     "deadline": "the episode passed its wall-clock limit",
     "training": "the trainer stopped before its last step",

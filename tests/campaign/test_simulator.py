@@ -18,8 +18,8 @@ from stateward.campaign.simulator import require_sample_room, with_simulator
 from stateward.campaign.submission import table
 from stateward.cluster.profile import ClusterProfile, Role, load_profile
 from stateward.cluster.services import simulator
-from stateward.config import Config, EndpointConfig, load_config
-from stateward.config.simulator import SIMULATOR, SimulatorAddress, write_address
+from stateward.config import Config, EndpointConfig, SimulatorConfig, load_config
+from stateward.config.simulator import SIMULATOR, SimulatorAddress, simulator_model, write_address
 from stateward.episode import settings_of
 from stateward.errors import UserError
 from stateward.policy.samplers.chat import ChatSampler
@@ -156,3 +156,16 @@ def test_nothing_is_served_where_the_job_does_or_nobody_asks(
     with simulator.simulator_here(gpus, beside=2, log=tmp_path / "log"):
         assert SIMULATOR not in os.environ
     assert served == []
+
+
+def test_a_model_that_thinks_needs_a_reasoning_parser(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("{{ '<think>' }}")
+    with pytest.raises(UserError, match="names no reasoning parser"):
+        simulator_model(SimulatorConfig(model=str(tmp_path)))
+    parsed: list[dict[str, Any]] = [
+        {"reasoning-parser": "qwen3"},
+        {"default-chat-template-kwargs": {"enable_thinking": False}},
+    ]
+    for extra in parsed:
+        assert simulator_model(SimulatorConfig(model=str(tmp_path), extra=extra)) == tmp_path

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from stateward.cluster.requeue import until_heard
+
 WORK = """
 import pathlib, signal
 
@@ -148,3 +150,13 @@ def test_a_task_that_is_preempted_without_a_signal_of_its_own_puts_itself_back(t
     stopped(task, "RUNNING")
     assert task.asked() == ["requeue 7_0"]
     assert pickle.loads(task.pickle.read_bytes())._timeout_countdown == 4  # it costs none of its time-outs
+
+
+def test_a_node_without_scontrol_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    def ask(countdown: int) -> None:
+        subprocess.check_call(["/nowhere/scontrol", "requeue", "7_0"])
+
+    with pytest.raises(SystemExit) as ended:
+        until_heard(ask)(3)
+    assert ended.value.code == 1
+    assert "did not put the job back: submit it again, it goes on where it stopped" in capsys.readouterr().err

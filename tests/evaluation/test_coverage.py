@@ -129,3 +129,16 @@ def test_a_damaged_shard_is_named(campaign: Any) -> None:
         load_run(path)
     assert shard.name in caught.value.why
     assert "--repair" in caught.value.do
+
+
+def test_a_run_whose_trials_begin_in_different_states_is_not_scored(campaign: Any, make_episode: Any) -> None:
+    path = campaign.add("base", [1, 1], 2, skip=[(1, 0), (1, 1)])
+    uid, policy = campaign.uids[1], plan_of_stage(path).policy
+    with Journal(path / "shards" / "0000-01.jsonl") as journal:
+        for index, start in enumerate(("one", "other")):
+            row = make_episode(uid, index, "pass", policy=policy, domain="bank").to_json()
+            journal.append(row | {"initial_state_hash": start})
+    run = load_run(path)
+    assert run.coverage.mixed == [uid]
+    assert not run.scored
+    assert f"1 tasks begun in different states: {uid}" in "\n".join(run.coverage.sentences())

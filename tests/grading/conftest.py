@@ -38,6 +38,7 @@ class Turn:
 class Sample:
     turn: Turn | None
     usage: Usage
+    finish: str = "stop"
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -207,3 +208,24 @@ async def test_a_rubric_judge_as_a_fixture(graded) -> None:
         fixtures=fixture,
     )
     assert grade.outcome is Outcome.PASS, grade.fault_cause
+
+
+async def test_an_answer_that_was_cut_is_void() -> None:
+    class Cut(FakeJudge):
+        async def chat(self, messages: Any, **options: Any) -> Any:
+            sample = await super().chat(messages, **options)
+            sample.finish = "length"
+            return sample
+
+    case = check("assert judge.yesno('Is it?')")
+    async with Grader(judge=Cut(lambda _: "Thinking of it, at first yes")) as grader:
+        grade = await grader.grade(case, Evidence())
+    assert (grade.outcome, grade.fault_kind) == (Outcome.VOID, "judge")
+    assert "raise episode.judge.max_tokens" in grade.fault_cause
+
+
+@pytest.mark.parametrize("answer", ["No, wait. Yes", "Yes and no"])
+async def test_an_answer_that_says_both_is_void(graded, answer: str) -> None:
+    grade = await graded(FakeJudge(lambda _: answer), "assert judge.yesno('Is it?')")
+    assert (grade.outcome, grade.fault_kind) == (Outcome.VOID, "judge")
+    assert "both yes and no" in grade.fault_cause

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from stateward.grading import Evidence
+from stateward.errors import UserError
+from stateward.grading import Evidence, Grader
 from stateward.outcome import Outcome
 from stateward.tasks import Check
 
@@ -215,3 +216,51 @@ async def test_random_numbers_differ_between_grades(run) -> None:
 async def test_the_names_stay_in_the_grading_process(run) -> None:
     assert (await run("pass")).outcome is Outcome.PASS
     assert not [name for name in sys.modules if name.startswith("thinkingbox")]
+
+
+@pytest.mark.parametrize("value", ["0.6 + 0.3 + 0.1", "0.05 + 0.55 + 0.3 + 0.1", "1 + 9e-7", "1 - 9e-7"])
+async def test_weights_that_add_up_to_one_pass(run, value: str) -> None:
+    grade = await run(f"return {value}")
+    assert (grade.outcome, grade.reward) == (Outcome.PASS, 1.0)
+
+
+@pytest.mark.parametrize(("value", "reward"), [("1 - 1e-5", 1 - 1e-5), ("0.3 - 0.2 - 0.1", 0.0)])
+async def test_rewards_outside_of_the_tolerance_are_as_they_are(run, value: str, reward: float) -> None:
+    grade = await run(f"return {value}")
+    assert (grade.outcome, grade.reward) == (Outcome.FAIL, reward)
+
+
+async def test_annotations_are_what_python_makes_of_them(run) -> None:
+    grade = await run("def f(a: int) -> str: ...\nassert f.__annotations__ == {'a': int, 'return': str}")
+    assert grade.outcome is Outcome.PASS
+
+
+async def test_a_check_whose_file_does_not_load_is_refused() -> None:
+    def check(head: str) -> Check:
+        return Check(
+            file="test_case/case.py", function="test_it", source=f"{head}\ndef test_it(x):\n    assert False\n"
+        )
+
+    async with Grader() as grader:
+        await grader.load(check("import json"))
+        with pytest.raises(UserError, match=r"test_it cannot be loaded(?s:.)*No module named 'beside'(?s:.)*case.py:1"):
+            await grader.load(check("from beside import expect"))
+
+
+@pytest.mark.parametrize(("value", "outcome"), [("True", Outcome.PASS), ("False", Outcome.FAIL)])
+async def test_a_truth_value_of_numpy_is_one(run, value: str, outcome: Outcome) -> None:
+    grade = await run(
+        f"bool_ = type('bool_', (), {{'__module__': 'numpy', '__bool__': lambda _: {value}}})\nreturn bool_()"
+    )
+    assert grade.outcome is outcome
+
+
+async def test_a_failure_of_pytest_fails() -> None:
+    source = (
+        "class Failed(BaseException): pass\n"
+        "Failed.__module__ = '_pytest.outcomes'\n"  # what pytest.fail raises; pytest itself need not be there
+        "def test_it(x):\n    raise Failed('too few')\n"
+    )
+    async with Grader() as grader:
+        grade = await grader.grade(Check(file="test_case/case.py", function="test_it", source=source), Evidence())
+    assert (grade.outcome, grade.failure["message"], grade.failure["line"]) == (Outcome.FAIL, "too few", 4)

@@ -216,6 +216,37 @@ def test_calls_that_the_parser_drops_are_told(qwen: ModuleType, tools: list[dict
     assert "not written as this model's calls are" in turn.calls[0].error
 
 
+ACT = xml("act", id="7")
+BEGUN = "<tool_call>\n<function=act>\n"
+STOP = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>\n'
+STRANGE = "this call was not run: it is not written as this model's calls are: "
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (STOP + ACT, {"act": "", "look": STRANGE + '{"name": "look"'}),
+        (ACT + STOP, {"act": "", "look": STRANGE + '{"name": "look"'}),
+        (BEGUN + '<parameter name="id">\n7\n</parameter>\n</function>\n</tool_call>', {"act": "stands outside of its"}),
+        (BEGUN + "id: 7\n</function>\n</tool_call>", {"act": "act: 'id: 7' stands outside of its parameters"}),
+        (BEGUN + xml("look"), {"act": "no </function>", "look": "call before it has no </function>"}),
+        (xml("act", id="a</parameter>b"), {"act": "act: 'b"}),
+        (xml("act", id="a</think>b"), {"act": "a value holds </think>"}),
+        (ACT.replace("</function>", "<parameter=id>\n8\n</parameter>\n</function>"), {"act": "'id' is given twice"}),
+        (xml("act", id="<b>7</b>"), {"act": ""}),
+    ],
+)
+def test_no_part_of_a_call_is_lost_in_silence(
+    qwen: ModuleType, tools: list[dict[str, Any]], text: str, told: dict[str, str]
+) -> None:
+    turn = read(qwen, tools, "x\n</think>\n\n" + text)
+    assert {call.name for call in turn.calls} == set(told)
+    for call in turn.calls:
+        assert told[call.name] in call.error
+        assert bool(told[call.name]) == bool(call.error)
+    assert turn.problems.get("bad_arguments", 0) == sum(map(bool, told.values()))
+
+
 def json_call(body: str) -> str:
     return f"<tool_call>\n{body}\n</tool_call>"
 

@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 import yaml
 
+from stateward.sandbox import SandboxLimits
+from stateward.sandbox.serve import serve
+
 HERE = Path(__file__).parent
 DATASET = HERE.parents[1] / "lib" / "stateward" / "practice" / "dataset"
 UID = "orders_refund.py:test_refund_small_clock"
@@ -84,3 +87,23 @@ def test_the_gateway_leaves_nothing_when_told_to_end(
     process.send_signal(signal.SIGTERM)
     process.wait(timeout=60)
     assert not [pid for pid in below if alive(pid)]
+
+
+async def test_an_idle_session_gives_its_place_back_with_its_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What openenv is told; that it then ends idle sessions is its own, and takes minutes to see."""
+    from openenv.core.env_server import http_server
+
+    told: dict[str, Any] = {}
+
+    class Told(Exception):
+        pass
+
+    def create(*_: Any, **options: Any) -> None:
+        told.update(options)
+        raise Told
+
+    monkeypatch.setattr(http_server, "create_fastapi_app", create)
+    with pytest.raises(Told):
+        await serve([], "127.0.0.1", 0, 3)
+    config = told["concurrency_config"]
+    assert (config.max_concurrent_envs, config.session_timeout) == (3, SandboxLimits().idle_seconds)

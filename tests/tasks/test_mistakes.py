@@ -37,6 +37,9 @@ TEST_YAML = [
     ("scenario: shop\nquery: q\ninit:\n  shop:\n    a: 1\n    a: 2", ["case.py:8", "'a' stands twice"]),
     ("scenario: shop\nquery: 'q", ["case.py:", "not the YAML"]),
     ("scenario: shop\nquery: q\ninit:\n  shop: {a: !!binary aGk=}", ["case.py:6", "no form in JSON"]),
+    ("scenario: shop\nquery: q\ninit:\n  shop: {a: .nan}", ["case.py:6", ".nan has no form in JSON"]),
+    ("scenario: shop\nquery: q\ninit:\n  shop: {a: -.inf}", ["case.py:6", "-.inf has no form in JSON"]),
+    ("scenario: shop\nquery: a \\ud83c\\udf75 cup", ["case.py:4", "half a surrogate pair, \\ud83c"]),
     ("- a\n- b", ["case.py:3", "must be a mapping"]),
     ("scenario: shop\nquery: '{order}'\nformat_query: true", ["case.py:4", "{order} cannot be filled"]),
     ("scenario: shop\nquery: 'a { b'\nformat_query: true", ["case.py:4", "plain brace twice"]),
@@ -251,3 +254,40 @@ def test_it(x):
 """
     dataset.write("test_case/case.py", source)
     assert "test_case/case.py:2:" in refused(dataset)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'f"""!\ntags: [{1}]\n"""',
+        '"""\n!tags: [a]\n"""',
+        'b"!tags: [a]"',
+        '"!tags: [%s]" % 1',
+        '"!tags: [{}]".format(1)',
+    ],
+)
+def test_module_settings_that_would_be_passed_over(dataset, text: str) -> None:
+    dataset.write(
+        "test_case/case.py", f'{text}\ndef test_it(x):\n    """!\n    scenario: shop\n    query: q\n    """\n'
+    )
+    message = refused(dataset)
+    assert "test_case/case.py:1: a text with '!' that is no plain literal" in message
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("import pytest\n@pytest.mark.skip\ndef test_it(x):\n    {}", "case.py:2: @pytest.mark.skip does nothing here"),
+        ("@unittest.skip('later')\ndef test_it(x):\n    {}", "case.py:1: @unittest.skip('later') does nothing"),
+        ("pytestmark = 1\ndef test_it(x):\n    {}", "case.py:1: pytestmark does nothing here"),
+        ("import json, besides\ndef test_it(x):\n    {}", "case.py:1: there is no module 'besides'"),
+        ("from . import besides\ndef test_it(x):\n    {}", "case.py:1: there is no module '.'"),
+        ("from besides.a import b\ndef test_it(x):\n    {}", "case.py:1: there is no module 'besides.a'"),
+        ("def test_it(x, /):\n    {}", "case.py:1: test_it has parameters before a '/'"),
+        ("def test_it(x):\n    {}\n    assert (x.effects, 'no')", "case.py:3: this assertion cannot fail"),
+        ("def test_it(x):\n    {}\n    if x:\n        assert 'x.effects'", "case.py:4: this assertion cannot fail"),
+    ],
+)
+def test_a_test_that_would_not_mean_what_it_says(dataset, source: str, said: str) -> None:
+    dataset.write("test_case/case.py", source.replace("{}", '"!{scenario: shop, query: q}"') + "\n")
+    assert f"test_case/{said}" in refused(dataset)

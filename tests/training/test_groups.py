@@ -174,3 +174,19 @@ def test_retried_voids_count_as_attempts_though_the_episode_became_valid() -> No
     assert groups.add(report) is Verdict.KEPT
     assert groups.voids["sandbox"] == 2
     assert groups.attempts == 4
+
+
+def test_a_group_whose_episodes_began_in_different_states_stops_the_step() -> None:
+    def report(*starts: str, last: Outcome = FAIL) -> GroupReport:
+        outcomes = [PASS] * (len(starts) - 1) + [last]
+        sessions = tuple(
+            SessionReport(outcome=o, reward=float(o is PASS), start=s) for o, s in zip(outcomes, starts, strict=True)
+        )
+        return GroupReport(key="g0", uid="shop.py:test_a", sessions=sessions)
+
+    groups = step(size=2)
+    groups.hand_out()
+    assert groups.add(report("1", "1")) is Verdict.KEPT
+    assert groups.add(report("1", "2", last=VOID)) is Verdict.VOID
+    with pytest.raises(StepStopped, match=r"episodes of shop\.py:test_a began in different states"):
+        groups.add(report("1", "2"))

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from stateward.campaign.sampling import SamplingPlan, Shard, stored
+from stateward.errors import UserError
 from stateward.outcome import Outcome
 from stateward.store import Stage
+from stateward.store.starts import DO, WHY, mixed_starts
 
 
 def missing_trials(plan: SamplingPlan) -> tuple[dict[str, int], list[str]]:
@@ -21,6 +23,23 @@ def missing_trials(plan: SamplingPlan) -> tuple[dict[str, int], list[str]]:
     rule = None if plan.stop_rule == "fixed" else stop_rule(plan.stop_rule, plan.config.probe, plan.config.curate.bands)
     outcomes = _outcomes(plan.stage, plan.policy_id, plan.settings_id)
     return _count(outcomes, [task.uid for task in plan.tasks], plan.trials, rule)
+
+
+def own_errors(plan: SamplingPlan) -> int:
+    """Trials that are void by their check's own error: the same episode ends the same way when it is run again."""
+    return sum(record.fault_kind == "grader" for record in stored(plan.stage)) if plan.stage.shards.is_dir() else 0
+
+
+def require_one_start(plan: SamplingPlan) -> None:
+    """Raise UserError if valid trials of a task began in different states."""
+    valid = [
+        (record.trial.uid, record.initial_state_hash)
+        for record in stored(plan.stage)
+        if record.outcome is not Outcome.VOID
+        and (record.trial.policy, record.trial.settings) == (plan.policy_id, plan.settings_id)
+    ]
+    if mixed := mixed_starts(valid):
+        raise UserError(f"{plan.name}: {len(mixed)} tasks begin in different states: {', '.join(mixed[:5])}", WHY, DO)
 
 
 def owed_by(plan: SamplingPlan) -> list[str]:

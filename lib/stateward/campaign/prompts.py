@@ -20,7 +20,7 @@ def check_prompts(config: Config, model: Checkpoint, tasks: Sequence[Task], *, t
             prompt must leave room for an answer.
 
     Raises:
-        UserError: prompts that are too long, or that the template refuses, by name.
+        UserError: prompts that are too long, or that the template refuses, by name; or as `check_tasks` does.
     """
     from stateward.episode import measure_prompts, open_environment
     from stateward.policy import open_policy, preflight
@@ -36,3 +36,18 @@ def check_prompts(config: Config, model: Checkpoint, tasks: Sequence[Task], *, t
         return preflight.check_prompts(lengths, limit=limit, setting=setting)
 
     return asyncio.run(measure())
+
+
+def check_tasks(config: Config, tasks: Sequence[Task]) -> None:
+    """Open every task's world and load its check, for a model whose prompts are counted elsewhere.
+
+    Raises:
+        UserError: a task contradicts its tool servers, or its check does not load.
+    """
+    from stateward.episode import open_environment, prove_tasks
+
+    async def prove() -> None:
+        async with open_environment(config.episode) as environment:
+            await prove_tasks(environment, tasks, concurrency=config.episode.concurrency)
+
+    asyncio.run(prove())

@@ -15,7 +15,7 @@ from typing import Any
 
 from stateward.campaign.endpoints import check_endpoints
 from stateward.campaign.layout import model_path, require_label, selected_tasks
-from stateward.campaign.prompts import check_prompts
+from stateward.campaign.prompts import check_prompts, check_tasks
 from stateward.campaign.provenance import worker_facts
 from stateward.campaign.sampled import Checkpoint, Endpoint, Sampled
 from stateward.campaign.void_limit import VoidLimit
@@ -186,6 +186,8 @@ def run_shard(spec_file: str) -> dict[str, Any]:
         if isinstance(sampled, Checkpoint):  # an endpoint counts in tokens of its own
             longest = check_prompts(config, sampled, tasks, trainable=spec["stage"] == PROBE)
             print(f"the longest of {len(tasks)} prompts has {longest} tokens", flush=True)
+        else:
+            check_tasks(config, tasks)
         with stage.record_worker(shard=spec["shard"], **worker_facts(sampled.devices)):
             try:
                 tally = interrupts.run(_run_shard(config, stage, sampled, spec, tasks))

@@ -9,7 +9,7 @@ from typing import Any
 from stateward.campaign.cli import DONE, INCOMPLETE, cluster_profile
 from stateward.campaign.job_record import active_jobs, changes, note, settings_of_job, submitting
 from stateward.campaign.mounts import mounts
-from stateward.campaign.owed import missing_trials, owing
+from stateward.campaign.owed import missing_trials, owing, own_errors, require_one_start
 from stateward.campaign.sample_array import sample_role
 from stateward.campaign.sampling import RUN_SHARD, SamplingPlan, run_shard, write_shards
 from stateward.cluster.scheduler import queue_or_none
@@ -85,10 +85,14 @@ def finish(plan: SamplingPlan) -> int:
         )
     counts, owed = missing_trials(plan)
     print(f"{plan.name}: {counts_line(counts)}")
+    if plan.stage.shards.is_dir():
+        require_one_start(plan)
     if owed:
         shown = ", ".join(owed[:5]) + (f" and {len(owed) - 5} more" if len(owed) > 5 else "")
         print(f"{plan.name}: {len(owed)} trials are missing or void: {shown}")
         print(f"{plan.name}: call this again to run only these; jobs/report.py --trial UID:INDEX shows a void's cause")
+        if errors := own_errors(plan):
+            print(f"{plan.name}: {errors} are void by their check's own error and will be again: mend the check")
         return INCOMPLETE
     plan.stage.done(counts=counts)
     return DONE

@@ -34,6 +34,7 @@ _MARK = "stateward-node "
 _SELECT = frozenset({"account", "exclude", "licenses", "nodelist", "qos", "reservation"})
 #: What the step's shell saw, outside an image: the text of the canary, and the version of the container runtime.
 _CANARY, _RUNTIME = "STATEWARD_PROBE_CANARY", "STATEWARD_PROBE_RUNTIME"
+_SCONTROL = "STATEWARD_PROBE_SCONTROL"  # its path, with which jobs put themselves back
 #: How a launcher says that a node cannot start the image.
 _REFUSED = re.compile(r"^error: (.*) → do: (.*)$", re.MULTILINE)
 #: CUDA 13's first driver branch; older ones cannot run the image's wheels.
@@ -121,6 +122,7 @@ def _script(profile: ClusterProfile, canary: Path) -> list[str]:
     lines = [
         "set -e",
         *environment_lines(profile),
+        f'export {_SCONTROL}="$(command -v scontrol)"',
         f'export {_CANARY}="$(cat {shlex.quote(str(canary))} 2> /dev/null)"',
     ]
     spec = {"canary": canary.name, "interface": profile.network_interface, "scratch": profile.scratch}
@@ -148,6 +150,9 @@ def _judge(row: dict[str, Any], canary: Path, *, gpus: int) -> Iterator[Finding]
     elif driver and int(driver.split(".")[0]) < MIN_DRIVER:
         wrong = True
         yield bad(node, f"driver {driver}; CUDA 13 needs {MIN_DRIVER}", "ask the site for a newer driver")
+    if not row["scontrol"]:
+        do = "put Slurm's client programs on its PATH, or submit by hand what a time limit or a preemption ended"
+        yield unknown(node, "has no scontrol, so jobs cannot put themselves back into the queue", do)
     if not wrong:
         facts = [f"sees the run directory, address {row['address']}, {row['scratch_free_gb']} GB free in scratch"]
         facts += [f"driver {driver}"] if driver else []
@@ -175,6 +180,7 @@ def facts_here(spec: dict[str, str]) -> dict[str, Any]:
         "address": address,
         "scratch_free_gb": free,
         "runtime": os.environ.get(_RUNTIME, ""),
+        "scontrol": os.environ.get(_SCONTROL, ""),
         "driver": _first_line("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
         "problems": problems,
     }

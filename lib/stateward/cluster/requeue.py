@@ -53,6 +53,11 @@ def until_heard(ask: Callable[[int], None]) -> Callable[[int], None]:
             except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
                 print(f"not put back yet, again in {pause:g} s: {error}", file=sys.stderr, flush=True)
                 time.sleep(pause)
+            except FileNotFoundError as error:  # no scontrol on this node; waiting brings none
+                print(
+                    f"did not put the job back: submit it again, it goes on where it stopped ({error})", file=sys.stderr
+                )
+                raise SystemExit(1) from error
         return ask(countdown)
 
     return requeue

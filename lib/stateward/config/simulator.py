@@ -39,7 +39,11 @@ def simulated(config: EpisodeConfig) -> list[str]:
 
 
 def simulator_model(config: SimulatorConfig) -> Path:
-    """Its checkpoint. Raises UserError if there is none."""
+    """Its checkpoint.
+
+    Raises:
+        UserError: there is none, or it thinks and would be served without a reasoning parser.
+    """
     path = Path(config.model)
     if not (config.model and (path / "config.json").is_file()):
         raise UserError(
@@ -47,7 +51,20 @@ def simulator_model(config: SimulatorConfig) -> Path:
             "an endpoint has kind=simulator, and there is no config.json in it",
             "name a folder in Hugging Face format that every node sees; nothing is downloaded from here",
         )
+    thinking_off = (config.extra.get("default-chat-template-kwargs") or {}) == {"enable_thinking": False}
+    if _thinks(path) and "reasoning-parser" not in config.extra and not thinking_off:
+        raise UserError(
+            f"simulator.model={config.model!r} thinks, and simulator.extra names no reasoning parser",
+            "its thinking would be part of what the user says, or of the judge's answer",
+            "name the parser that its model card names, for instance simulator.extra={reasoning-parser: qwen3}",
+        )
     return path
+
+
+def _thinks(path: Path) -> bool:
+    """Whether the checkpoint's chat template knows thinking."""
+    files = (path / "chat_template.jinja", path / "tokenizer_config.json")
+    return any("<think>" in file.read_text(encoding="utf-8") for file in files if file.is_file())
 
 
 def require_simulator(config: Config) -> None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from stateward.difficulty.counts import Counts, Source, TaskCounts, digest
 from stateward.errors import UserError
 from stateward.store import read_records
+from stateward.store.starts import DO, WHY, mixed_starts
 
 Column = npt.NDArray[Any]
 
@@ -23,10 +24,11 @@ def read_stage(path: Path, *, planned: int, what: str = "probe") -> Counts:
         planned: valid trials planned a task, where the stage's manifest does not say.
 
     Raises:
-        UserError: no records, or records of two policies or two settings.
+        UserError: no records, records of two policies or two settings, or trials of a task that begin in different
+            states.
     """
     stage = probe_stage(path)
-    columns = read_records(stage, columns=("domain",)).columns
+    columns = read_records(stage, columns=("domain", "initial_state_hash")).columns
     uids = columns["uid"]  # sorted, as the reader promises
     if not len(uids):
         raise UserError(
@@ -36,6 +38,10 @@ def read_stage(path: Path, *, planned: int, what: str = "probe") -> Counts:
     settings = _only(
         columns["settings"], uids, stage, "settings", "their success rates are not the same quantity", what
     )
+    valid = columns["outcome"] != b"void"
+    begun = zip(uids[valid].tolist(), columns["initial_state_hash"][valid].tolist(), strict=True)
+    if mixed := mixed_starts((uid.decode(), start.decode()) for uid, start in begun):
+        raise UserError(f"{stage}: {len(mixed)} tasks begin in different states: {', '.join(mixed[:5])}", WHY, DO)
     plan = _plan(stage)
     planned = int(plan.get("trials", planned))
     starts = np.flatnonzero(np.append(True, uids[1:] != uids[:-1]))

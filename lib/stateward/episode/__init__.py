@@ -3,7 +3,7 @@
 from stateward.episode.environment import Environment, open_environment
 from stateward.episode.loop import EpisodeLimits, EpisodeRunner
 from stateward.episode.policy import ChatPolicy, Policy, PolicySession, TokenPolicy
-from stateward.episode.prompts import measure_prompts
+from stateward.episode.prompts import measure_prompts, prove_tasks
 from stateward.episode.settings import settings_of, task_fingerprint, tasks_fingerprint
 from stateward.episode.trials import Tally, run_trials, store_record
 from stateward.episode.users import ModelUser, User, UserReply
@@ -22,6 +22,7 @@ __all__ = [
     "UserReply",
     "measure_prompts",
     "open_environment",
+    "prove_tasks",
     "run_trials",
     "settings_of",
     "store_record",

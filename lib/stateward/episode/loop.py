@@ -12,11 +12,12 @@ from typing import Any
 from stateward.episode.actions import Actions
 from stateward.episode.policy import Policy, PolicySession, assistant_message
 from stateward.episode.users import User, is_done
-from stateward.errors import SystemFault
+from stateward.errors import SystemFault, UserError
 from stateward.grading import Evidence, Grade, Grader
 from stateward.outcome import EpisodeRecord, Outcome, Trial, Usage
 from stateward.policy.turn import ToolCall
 from stateward.sandbox import Opening, Sandbox, Scene, World, replay_history, state_diff
+from stateward.sandbox.inside.session import hidden_parts
 from stateward.tasks.task import DIRECT_FAILED, Task
 
 Message = dict[str, Any]
@@ -39,6 +40,7 @@ class _Progress:
     calls: list[dict[str, Any]] = field(default_factory=list)
     unseen: int = 0  # results at the end, of calls that took the last action, which the check does not see
     tool_errors: int = 0
+    hidden_parts: int = 0  # of results: images, sounds and links, which the policy does not see
     turns: int = 0
     finish: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
@@ -97,6 +99,8 @@ class EpisodeRunner:
                     await self._play(task, trial, seed, progress, record)
         except SystemFault as fault:
             record.fault_kind, record.fault_cause = fault.kind, fault.cause
+        except UserError as error:  # preflight tells it before anything is sampled; a server may have changed since
+            record.fault_kind, record.fault_cause = "task", str(error)
         except TimeoutError:
             record.fault_kind = "deadline"
             record.fault_cause = f"the episode passed its limit of {self.limits.max_seconds:g} s"
@@ -223,6 +227,7 @@ class EpisodeRunner:
                 except ValueError:
                     text, is_error = DIRECT_FAILED, True
             progress.tool_errors += is_error
+            progress.hidden_parts += hidden_parts(text)
             progress.calls.append(_recorded(call, text, is_error=is_error))
             answers.append({"role": "tool", "tool_call_id": call.id, "name": call.name, "content": text})
         progress.messages += answers
@@ -265,6 +270,8 @@ class EpisodeRunner:
         session = progress.session
         if session is not None:
             record.problems = dict(session.problems)
+            if progress.hidden_parts:
+                record.problems["hidden_part"] = progress.hidden_parts
             record.usage["policy"] = session.usage
             if self.keep_tokens and not record.fault_kind:
                 record.tokens = session.tokens()
@@ -278,7 +285,10 @@ def _said_done(messages: Sequence[Message]) -> bool:
 
 async def _opened(opening: Opening, progress: _Progress) -> World:
     with progress.clock("open"):
-        return await opening.world()
+        world = await opening.world()
+    # The scene was told ahead, from the snapshots; the world's own beginning is what is recorded.
+    progress.initial_state, progress.initial_state_hash = world.initial_state, world.initial_state_hash
+    return world
 
 
 def _evidence(trial: Trial, task: Task, scene: Scene, progress: _Progress) -> Evidence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 
 from stateward.episode.environment import Environment
@@ -25,10 +26,38 @@ class _MeasuringSampler:
         raise SystemFault("sampler", "measured")
 
 
+async def prove_task(environment: Environment, task: Task) -> None:
+    """Open the task's world and load its check, as every trial will.
+
+    A world that does not open by a fault of ours is left to the trials, which run again.
+
+    Raises:
+        UserError: the task contradicts its tool servers, or its check does not load.
+    """
+    with contextlib.suppress(SystemFault):
+        await (await environment.sandbox.open(task)).aclose()
+    await environment.grader.load(task.check)
+
+
+async def prove_tasks(environment: Environment, tasks: Sequence[Task], *, concurrency: int) -> None:
+    """`prove_task` of each, so many at a time. Raises UserError for the first that is wrong."""
+    slots = asyncio.Semaphore(concurrency)
+
+    async def one(task: Task) -> None:
+        async with slots:
+            await prove_task(environment, task)
+
+    await asyncio.gather(*(one(task) for task in tasks))
+
+
 async def measure_prompts(
     environment: Environment, opened: OpenedPolicy, tasks: Sequence[Task], *, concurrency: int
 ) -> dict[str, int | SystemFault]:
-    """Tokens of each task's first prompt by uid, or the fault that came before it could be sampled from."""
+    """Tokens of each task's first prompt by uid, or the fault that came before it could be sampled from.
+
+    Raises:
+        UserError: as `prove_task` does.
+    """
     slots = asyncio.Semaphore(concurrency)
 
     async def one(task: Task) -> int | SystemFault:
@@ -42,6 +71,7 @@ async def measure_prompts(
             max_tokens_per_turn=1,
         )
         async with slots:
+            await prove_task(environment, task)
             record = await environment.runner(policy).run(task, Trial(uid=task.uid, index=0, policy="", settings=""), 0)
         return sampler.prompt_tokens or SystemFault(record.fault_kind or "bug", record.fault_cause)
 

@@ -71,11 +71,13 @@ class ModelUser:
             sample = await self.model.chat(opening + turns, max_tokens=self.max_tokens, seed=seed)
         except SystemFault as fault:
             raise SystemFault("user", fault.cause) from fault
+        if sample.finish == "length":
+            cut = f"the simulated user's answer was cut at {self.max_tokens} tokens: raise episode.user.max_tokens"
+            raise SystemFault("user", cut)
         text = sample.turn.text.strip() if sample.turn else ""
         if not text:
             raise SystemFault("user", "the simulated user's model gave an empty answer")
-        done = DONE in text
-        return UserReply(text=text.replace(DONE, "").strip() or "Thank you.", done=done, usage=sample.usage)
+        return UserReply(text=text.removesuffix(DONE).strip() or "Thank you.", done=is_done(text), usage=sample.usage)
 
 
 def scripted_user(config: EndpointConfig) -> User:

@@ -11,6 +11,7 @@ from stateward.evaluation.counts import planned_rows
 from stateward.evaluation.plan import Plan
 from stateward.outcome import Trial
 from stateward.store import Duplicate, Records
+from stateward.store.starts import DO, mixed_starts
 
 
 @dataclass(kw_only=True)
@@ -22,6 +23,7 @@ class Coverage:
         missing: planned, no record. void: planned, every attempt a system fault.
         unexpected: records of trials that were not planned (another policy, other settings, other tasks).
         duplicates: trials with two different valid records; the later attempt is kept.
+        mixed: tasks whose valid trials began in different states.
     """
 
     planned: int
@@ -30,6 +32,7 @@ class Coverage:
     void: list[Trial] = field(default_factory=list)
     unexpected: list[Trial] = field(default_factory=list)
     duplicates: list[Duplicate] = field(default_factory=list)
+    mixed: list[str] = field(default_factory=list)
     duplicates_accepted: bool = False
     voids_accepted: bool = False
     imported: bool = False
@@ -37,7 +40,7 @@ class Coverage:
     @property
     def complete(self) -> bool:
         void, duplicates = self.void and not self.voids_accepted, self.duplicates and not self.duplicates_accepted
-        return not (self.missing or void or self.unexpected or duplicates)
+        return not (self.missing or void or self.unexpected or duplicates or self.mixed)
 
     @property
     def owed(self) -> list[Trial]:
@@ -55,6 +58,7 @@ class Coverage:
             ("void", [f"{t.uid}#{t.index}" for t in self.void], f"{repair}, or give --void-as-failure"),
             ("not planned", [t.key for t in self.unexpected], "move their shards out of the run"),
             ("run twice", [d.key for d in self.duplicates], "give --accept-duplicates: the later attempt counts"),
+            ("tasks begun in different states", self.mixed, DO),
         ]
         for what, names, do in parts:
             if names:
@@ -86,6 +90,9 @@ def coverage(
     )
     unplanned = np.setdiff1d(np.arange(len(records)), rows, assume_unique=True)
     found.unexpected = records.trials(unplanned)
+    valid = rows[outcome != b"void"]
+    starts = (records.columns[name][valid].tolist() for name in ("uid", "initial_state_hash"))
+    found.mixed = mixed_starts((uid.decode(), start.decode()) for uid, start in zip(*starts, strict=True))
     keys = {t.key for t in plan.all_trials()} if records.duplicates else set()
     found.duplicates = [d for d in records.duplicates if d.key in keys]
     return found

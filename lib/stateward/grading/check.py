@@ -15,6 +15,8 @@ from stateward.grading.checkapi.context import TestContext, from_evidence
 from stateward.grading.checkapi.judge import Ask, Judge, JudgeFault
 from stateward.grading.fixtures import Fixtures
 
+#: Of a reward from 0 and 1: weights that add up to 1 in arithmetic miss it in floats.
+_TOLERANCE = 1e-6
 _MAX_TEXT = 8_000  # characters of a message or a cause that are kept
 
 Verdict = dict[str, Any]
@@ -45,7 +47,8 @@ def run_check(check: dict[str, Any], evidence: dict[str, Any], ask: Ask, prints:
     """The verdict of `check` on `evidence`.
 
     Args:
-        check: file, function, source, fixtures. The source is compiled here, under the limits of the check.
+        check: file, function, source, fixtures, load_only (run the module part alone). The source is compiled here,
+            under the limits of the check.
         ask: sends conversations to the judge.
         prints: characters of printed text to keep.
 
@@ -64,12 +67,16 @@ def run_check(check: dict[str, Any], evidence: dict[str, Any], ask: Ask, prints:
 def _verdict(check: dict[str, Any], context: TestContext, judge: Judge) -> Verdict:
     try:
         function = _load(check)
+        if check["load_only"]:
+            return {"outcome": "pass", "reward": 1.0}
         with ExitStack() as stack:
             fixtures = Fixtures(check["fixtures"], {"x": context, "judge": judge}, stack)
             arguments = fixtures.arguments(function)
             try:
                 return _of_value(function(**arguments), check, function)
-            except AssertionError as error:
+            except BaseException as error:
+                if not _is_failure(error):
+                    raise
                 # Only here: one raised while the file loads or a fixture is made says nothing about the episode.
                 line = _line(error.__traceback__, check["file"])
                 return _fail(0.0, check, line, str(error)[:_MAX_TEXT])
@@ -82,21 +89,29 @@ def _verdict(check: dict[str, Any], context: TestContext, judge: Judge) -> Verdi
         return _void(f"the check raised {said}{place}"[:_MAX_TEXT])
 
 
+def _is_failure(error: BaseException) -> bool:
+    """Whether an exception says that the check failed: an assertion, or pytest's own (`fail`, `raises`)."""
+    kind = type(error)
+    return isinstance(error, AssertionError) or (kind.__module__, kind.__name__) == ("_pytest.outcomes", "Failed")
+
+
 def _load(check: dict[str, Any]) -> Callable[..., Any]:
     module = ModuleType("stateward_check")
     module.__file__ = check["file"]
     sys.modules[module.__name__] = module  # dataclasses and pickle look a class's module up there
-    exec(compile(check["source"], check["file"], "exec"), module.__dict__)
+    exec(compile(check["source"], check["file"], "exec", dont_inherit=True), module.__dict__)
     function: Callable[..., Any] = module.__dict__[check["function"]]
     return function
 
 
 def _of_value(value: Any, check: dict[str, Any], function: Callable[..., Any]) -> Verdict:
+    if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
+        value = bool(value)  # what comparing its values gives is neither a bool nor a number of Python's
     if value is None or value is True:
         return {"outcome": "pass", "reward": 1.0}
-    if isinstance(value, numbers.Real) and 0.0 <= float(value) <= 1.0:
-        reward = float(value)
-        if reward == 1.0:
+    if isinstance(value, numbers.Real) and -_TOLERANCE <= float(value) <= 1.0 + _TOLERANCE:
+        reward = min(max(float(value), 0.0), 1.0)
+        if reward >= 1.0 - _TOLERANCE:
             return {"outcome": "pass", "reward": 1.0}
         return _fail(reward, check, function.__code__.co_firstlineno, f"the check returned {value!r}")
     return _void(f"the check returned {value!r:.200}; it must return nothing, a bool, or a reward from 0 to 1")

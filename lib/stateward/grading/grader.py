@@ -95,7 +95,22 @@ class Grader:
         """What keeps checks from network and processes, for instance ``namespace+filter+hook``."""
         return self._warm.isolation if self._warm else ""
 
-    async def grade(self, check: Check, evidence: Evidence) -> Grade:
+    async def load(self, check: Check) -> None:
+        """Run the module part of a check's file, as every grading of it will.
+
+        Raises:
+            UserError: it does not load: each of its trials would be void.
+            SystemFault: kind ``grader``; the warm grader cannot be started.
+        """
+        grade = await self.grade(check, Evidence(), load_only=True)
+        if grade.fault_cause:
+            raise UserError(
+                f"{check.file}: the check {check.function} cannot be loaded",
+                grade.fault_cause,
+                "mend it; it must load from the dataset's file alone, without files beside it",
+            )
+
+    async def grade(self, check: Check, evidence: Evidence, *, load_only: bool = False) -> Grade:
         """The grade of `evidence` by `check`. A fault of the check or the judge is a void grade, not an exception.
 
         Raises:
@@ -108,7 +123,7 @@ class Grader:
             events: asyncio.Queue[_Event] = asyncio.Queue()
             warm.waiting[job] = events
             try:
-                return await self._grade(warm, job, events, check, evidence)
+                return await self._grade(warm, job, events, self._request(job, check, load_only), evidence)
             except BaseException:
                 await _cancel(warm, job)
                 raise
@@ -116,11 +131,11 @@ class Grader:
                 del warm.waiting[job]
 
     async def _grade(
-        self, warm: _Warm, job: int, events: asyncio.Queue[_Event], check: Check, evidence: Evidence
+        self, warm: _Warm, job: int, events: asyncio.Queue[_Event], request: frames.Header, evidence: Evidence
     ) -> Grade:
         usage, questions = Usage(), 0
         try:
-            await warm.send(self._request(job, check), json.dumps(vars(evidence)).encode())
+            await warm.send(request, json.dumps(vars(evidence)).encode())
             while True:
                 header, body = await events.get()
                 if header["op"] == "done":
@@ -144,7 +159,7 @@ class Grader:
         except (BrokenPipeError, ConnectionResetError) as error:
             return _void("grader", warm.dead or f"the grading process is gone: {error}", usage, warm.isolation)
 
-    def _request(self, job: int, check: Check) -> frames.Header:
+    def _request(self, job: int, check: Check, load_only: bool) -> frames.Header:
         return {
             "op": "grade",
             "id": job,
@@ -152,6 +167,7 @@ class Grader:
                 "file": check.file,
                 "function": check.function,
                 "source": check.source,
+                "load_only": load_only,
                 "fixtures": {f.name: {"type": f.type, "parameters": f.parameters} for f in check.fixtures},
             },
             "deadline": self.limits.deadline_seconds,
@@ -168,6 +184,11 @@ class Grader:
         async def one(messages: list[dict[str, Any]]) -> str:
             sample = await judge.chat(messages, max_tokens=self.limits.judge_max_tokens, seed=_JUDGE_SEED)
             usage.add(sample.usage)
+            if sample.finish == "length":
+                limit = self.limits.judge_max_tokens
+                raise SystemFault(
+                    "judge", f"the judge's answer was cut at {limit} tokens: raise episode.judge.max_tokens"
+                )
             text = sample.turn.text.strip() if sample.turn else ""
             if not text:
                 raise SystemFault("judge", "the judge gave an empty answer")

@@ -94,6 +94,9 @@ class JudgeSample(Protocol):
     @property
     def usage(self) -> Usage: ...
 
+    @property
+    def finish(self) -> str: ...
+
 
 class JudgeModel(Protocol):
     """A chat endpoint, as `stateward.policy.turn.ChatModel` has it; grading does not know that room."""

@@ -48,6 +48,18 @@ def without_thinking(text: str) -> str:
     return _BLOCK.sub("", text)
 
 
+def told_apart(text: str) -> tuple[str, str]:
+    """(what was thought, what was said) of a whole answer whose endpoint has no reasoning parser, both stripped.
+
+    Some templates open the thinking in the prompt, so an end without a beginning closes it too. Thinking that never
+    ends leaves nothing that was said. Marks behind the first word that was said are talked about.
+    """
+    if not text.lstrip().startswith(THINK_START) and THINK_END not in text:
+        return "", text
+    thought, end, said = text.partition(THINK_END)
+    return thought.lstrip().removeprefix(THINK_START).strip(), said.strip() if end else ""
+
+
 def split_thinking(turn: str) -> tuple[str, str] | None:
     """A turn that begins with a thinking block as (what was thought, stripped; the rest), otherwise None."""
     block = _BLOCK.match(turn)

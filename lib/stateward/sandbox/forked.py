@@ -40,7 +40,7 @@ class ForkedServer:
         warm, limits = snapshot.warm, snapshot.warm.limits
         self._snapshot, self._session_id = snapshot, session_id
         self.name, self.tools = warm.spec.name, warm.tools
-        self.init_result, self.initial_state = snapshot.init_result, snapshot.initial_state
+        self.init_result, self.initial_state = snapshot.init_result, dict[str, Any]()
         self._fork_name = warm.new_name("w")
         self._pid = 0
         self._ready: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
@@ -78,17 +78,15 @@ class ForkedServer:
                 raise SystemFault(kind, f"server {self.name!r}: {answer.get('cause') or await self._cause()}")
             self._pid = int(answer["pid"])
             if snapshot.in_child:
-                await self._initialise(snapshot)
+                init = reserved.call_of(self.tools, reserved.INIT, {"config": snapshot.config}, session_id)
+                self.init_result = await reserved.initialise(self, init, snapshot.warm.limits.start_deadline_seconds)
+            # Also where init ran in the snapshot: what a server keeps outside its process may have changed since.
+            self.initial_state = await self.state()
         except BaseException:
             self.kill()
             await self.close()
             raise
         return self
-
-    async def _initialise(self, snapshot: ForkSource) -> None:
-        init = reserved.call_of(self.tools, reserved.INIT, {"config": snapshot.config}, self._session_id)
-        self.init_result = await reserved.initialise(self, init, snapshot.warm.limits.start_deadline_seconds)
-        self.initial_state = await self.state()
 
     @property
     def over(self) -> bool:

@@ -7,14 +7,17 @@ import contextlib
 import inspect
 import os
 import sys
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 from stateward.errors import SystemFault, UserError
 from stateward.sandbox import reserved
+from stateward.sandbox.inside import workdir
 from stateward.sandbox.inside.children import tail
-from stateward.sandbox.inside.session import content_text
+from stateward.sandbox.inside.session import result_text
 from stateward.sandbox.limits import SandboxLimits
 from stateward.sandbox.parent_handle import CLOSE_GRACE_SECONDS
 from stateward.sandbox.warm import LIBRARY, server_environment
@@ -32,12 +35,12 @@ class PlainServer:
     and works through a queue of requests.
     """
 
-    def __init__(self, spec: ServerSpec, limits: SandboxLimits, session_id: str) -> None:
+    def __init__(self, spec: ServerSpec, limits: SandboxLimits, session_id: str, scratch: Path) -> None:
         self.name = spec.name
         self.tools: list[dict[str, Any]] = []
         self.init_result: dict[str, Any] = {}
         self.initial_state: dict[str, Any] = {}
-        self._spec, self._limits, self._session_id = spec, limits, session_id
+        self._spec, self._limits, self._session_id, self._scratch = spec, limits, session_id, scratch
         self._log = os.memfd_create("stateward-log", os.MFD_CLOEXEC)
         self._requests: asyncio.Queue[tuple[dict[str, Any], asyncio.Future[tuple[str, bool]]] | None] = asyncio.Queue()
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -47,9 +50,9 @@ class PlainServer:
 
     @classmethod
     async def start(
-        cls, spec: ServerSpec, config: dict[str, Any], limits: SandboxLimits, session_id: str
+        cls, spec: ServerSpec, config: dict[str, Any], limits: SandboxLimits, session_id: str, scratch: Path
     ) -> PlainServer:
-        """Connect and initialise.
+        """Connect and initialise. A process works in a folder of its own inside `scratch`.
 
         Raises:
             UserError: an unknown kind or transport.
@@ -61,7 +64,7 @@ class PlainServer:
             raise UserError(
                 f"server {spec.name!r} has the transport {spec.transport!r}", "", f"use one of {', '.join(_TRANSPORTS)}"
             )
-        self = cls(spec, limits, session_id)
+        self = cls(spec, limits, session_id, scratch)
         try:
             await self._ready
             init = reserved.call_of(self.tools, reserved.INIT, {"config": config}, session_id)
@@ -159,13 +162,16 @@ class PlainServer:
                 f"become({os.getpid()}, {limits.world_memory_mb}, {limits.world_cpu_seconds}, {limits.max_file_mb}, "
                 "sys.argv[1:])"
             )
-            parameters = StdioServerParameters(
-                command=sys.executable,
-                args=["-c", code, *spec.command],
-                env=server_environment(spec),
-                cwd=spec.cwd or None,
-            )
-            with os.fdopen(os.dup(self._log), "w") as log:
+            command = list(spec.command) if spec.cwd else [_absolute(part) for part in spec.command]
+            with (
+                os.fdopen(os.dup(self._log), "w") as log,
+                tempfile.TemporaryDirectory(prefix="process-", dir=self._scratch, ignore_cleanup_errors=True) as folder,
+            ):
+                if spec.cwd:
+                    workdir.fill(spec.cwd, folder, shared=True)
+                parameters = StdioServerParameters(
+                    command=sys.executable, args=["-c", code, *command], env=server_environment(spec), cwd=folder
+                )
                 async with stdio_client(parameters, errlog=log) as (read, write), ClientSession(read, write) as session:
                     yield session
         elif spec.transport == "sse":
@@ -182,6 +188,11 @@ class PlainServer:
                 ClientSession(streams[0], streams[1]) as session,
             ):
                 yield session
+
+
+def _absolute(part: str) -> str:
+    """A part of a command that names a program or a script relative to this process's working directory, absolute."""
+    return os.path.abspath(part) if (os.sep in part or part.endswith(".py")) and os.path.isfile(part) else part
 
 
 @asynccontextmanager
@@ -215,7 +226,7 @@ async def _called(session: Any, call: dict[str, Any]) -> tuple[str, bool]:
             raise
         return str(report.message), True
     dumped = result.model_dump(mode="json", by_alias=True)  # field names differ between mcp 1.x and 2.x, aliases do not
-    return content_text(dumped["content"]), bool(dumped.get("isError"))
+    return result_text(dumped), bool(dumped.get("isError"))
 
 
 async def _list_tools(session: Any) -> list[dict[str, Any]]:

@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 from typing import Any
 
-from stateward.errors import SystemFault
+from stateward.errors import SystemFault, UserError
 from stateward.sandbox.server import ServerSession
 from stateward.strict_json import read_json
 
 INIT, STATE, TEARDOWN = "__reserved__init", "__reserved__geteffects", "__reserved__teardown"
 PREFIX = "__reserved__"
 _CAUSE_CHARACTERS = 2_000
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a tool is none of the model's: it is reserved, or its name tries to be."""
+    return name.lower().lstrip("_").startswith("reserved_")
+
+
+def require(place: str, server: str, config: dict[str, Any], tools: list[dict[str, Any]]) -> None:
+    """Raise UserError if the server has a misspelt reserved tool, or gets a state that it has no tool for.
+
+    Args:
+        place: of the server in the task's world state, as file:line.
+    """
+    names = {tool["name"] for tool in tools}
+    missing = [name for name in (INIT, STATE, TEARDOWN) if name not in names]
+    slips = {
+        name: near[0]
+        for name in sorted(names - {INIT, STATE, TEARDOWN})
+        if is_reserved(name) and (near := difflib.get_close_matches(name, missing, n=1, cutoff=0.7))
+    }
+    for name, meant in slips.items():
+        raise UserError(
+            f"{place}: server {server!r} has a tool {name!r}",
+            f"nothing calls it; it has no {meant}",
+            f"name it {meant}",
+        )
+    if config and INIT in missing:
+        raise UserError(
+            f"{place} gives server {server!r} a state, and it has no {INIT}",
+            "the state would be dropped, and the world be an empty one",
+            "give the server that tool, or take the state away",
+        )
 
 
 def call_of(

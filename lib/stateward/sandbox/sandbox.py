@@ -77,7 +77,7 @@ class Sandbox:
 
         Raises:
             SystemFault: "sandbox" or "init", with the cause.
-            UserError: the scenario names a tool or an argument that no server has.
+            UserError: the scenario names a tool or an argument that no server has, or gives a state that none takes.
         """
         if self._scratch is None:
             raise RuntimeError("this sandbox is not open; use `async with Sandbox() as sandbox`")
@@ -92,7 +92,7 @@ class Sandbox:
                 for spec in task.servers:
                     doing = f"opening server {spec.name!r}"
                     servers.append(await self._open_server(spec, _config(task, spec), session_id))
-            specs, owner = toolset.arrange(task.uid, [(s.name, s.tools) for s in servers], task.tools)
+            specs, owner = toolset.of_task(task, [(s.name, s.tools) for s in servers])
         except BaseException as error:
             for server in servers:
                 server.kill()
@@ -127,7 +127,7 @@ class Sandbox:
             except NotForkable:
                 return None
             snapshots.append(snapshot)
-        tools, _ = toolset.arrange(task.uid, [(s.name, s.warm.tools) for s in snapshots], task.tools)
+        tools, _ = toolset.of_task(task, [(s.name, s.warm.tools) for s in snapshots])
         return Scene.of(tools, snapshots)
 
     def close_later(self, world: World) -> None:
@@ -185,7 +185,7 @@ class Sandbox:
                 return await self._fork(key, spec, target, config, session_id)
             except NotForkable as reason:
                 self._plain[key] = str(reason)
-        return await PlainServer.start(spec, config, self._limits, session_id)
+        return await PlainServer.start(spec, config, self._limits, session_id, self.folder)
 
     def _target(self, spec: ServerSpec) -> tuple[str, Target | None]:
         """The server's key, and what to import for it; None if it cannot be forked, for a reason in `_plain`."""

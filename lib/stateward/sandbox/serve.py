@@ -35,6 +35,7 @@ async def serve(tasks: Sequence[Task], host: str, port: int, max_worlds: int) ->
         )
     import uvicorn
     from openenv.core.env_server.http_server import create_fastapi_app
+    from openenv.core.env_server.types import ConcurrencyConfig
 
     from stateward.grading import Grader
     from stateward.sandbox.openenv_environment import WorldAction, WorldEnvironment, WorldObservation, WorldState
@@ -46,14 +47,18 @@ async def serve(tasks: Sequence[Task], host: str, port: int, max_worlds: int) ->
             f"cannot listen on {host}:{port}: {error}", "", "use another --port; 0 takes a free one"
         ) from error
     with listening:
-        async with Sandbox(SandboxLimits(max_worlds=max_worlds)) as sandbox, Grader() as grader:
+        limits = SandboxLimits(max_worlds=max_worlds)
+        async with Sandbox(limits) as sandbox, Grader() as grader:
             loop = asyncio.get_running_loop()
             app = create_fastapi_app(
                 # A partial of the class, which the server looks into; of another callable it would make one to see.
                 functools.partial(WorldEnvironment, tasks, sandbox, grader, loop),
                 WorldAction,
                 WorldObservation,
-                max_concurrent_envs=max_worlds,
+                # An idle session goes with its world, or it would keep its place for nothing.
+                concurrency_config=ConcurrencyConfig(
+                    max_concurrent_envs=max_worlds, session_timeout=limits.idle_seconds
+                ),
                 env_name="stateward",
                 state_cls=WorldState,
             )

@@ -62,12 +62,10 @@ class Snapshot(ParentHandle):
                 self.init_result = reserved.parse_init(spec.name, answer["init"])
             if not self.in_child:
                 # In a fork of its own, so that a state tool with side effects leaves the snapshot as it was.
-                probe = await ForkedServer.start(self, self._child_name)
-                try:
-                    async with asyncio.timeout(limits.start_deadline_seconds):
-                        self.initial_state = await probe.state()
-                finally:
-                    await probe.close()
+                async with asyncio.timeout(limits.start_deadline_seconds):
+                    probe = await ForkedServer.start(self, self._child_name)
+                self.initial_state = probe.initial_state
+                await probe.close()
         except TimeoutError:
             warm.kill_child(self._child_name)
             await self.close()

@@ -7,10 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 from stateward.errors import UserError, nearest
-from stateward.sandbox.reserved import PREFIX
-from stateward.tasks.task import ToolPolicy, ToolSpec
+from stateward.sandbox.reserved import is_reserved, require
+from stateward.tasks.task import Task, ToolPolicy, ToolSpec
 
 _EMPTY_SCHEMA: dict[str, Any] = {"type": "object", "properties": {}}
+
+
+def of_task(task: Task, servers: Sequence[tuple[str, list[dict[str, Any]]]]) -> tuple[list[ToolSpec], dict[str, int]]:
+    """`arrange` of a task's servers, each of which takes the state that it is given.
+
+    Raises:
+        UserError: as `arrange` and `reserved.require` do.
+    """
+    for name, tools in servers:
+        require(task.server_places.get(name) or task.uid, name, task.world.get(name) or {}, tools)
+    return arrange(task.uid, servers, task.tools)
 
 
 def arrange(
@@ -28,7 +39,7 @@ def arrange(
     owner: dict[str, int] = {}
     for position, (_name, tools) in enumerate(servers):
         for tool in tools:
-            if not tool["name"].startswith(PREFIX):
+            if not is_reserved(tool["name"]):
                 raw[tool["name"]], owner[tool["name"]] = tool, position
     if not policies:
         return [_spec(tool) for tool in raw.values()], owner

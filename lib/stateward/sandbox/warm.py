@@ -33,6 +33,8 @@ def server_environment(spec: ServerSpec) -> dict[str, str]:
     env |= {
         "FASTMCP_LOG_LEVEL": "ERROR",  # a rejected argument otherwise costs a rendered warning
         "PYTHONUNBUFFERED": "1",  # what a dying server printed last is the cause that gets recorded
+        # Else a list made of a set has another order in every job, and one initial state several hashes.
+        "PYTHONHASHSEED": "0",
         # A numeric library that starts its threads at import could not be forked.
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
@@ -75,7 +77,13 @@ class WarmParent(ParentHandle):
         self.tools: list[dict[str, Any]] = []
         self.in_child = ""  # why init runs in every world; empty: it runs in the snapshot
         self._names = itertools.count(1)
-        order = {"kind": target.kind, "name": target.name, "argv": list(target.argv), "scratch": str(self._folder)}
+        order: dict[str, Any] = {
+            "kind": target.kind,
+            "name": target.name,
+            "argv": list(target.argv),
+            "scratch": str(self._folder),
+        }
+        order["own_folder"] = bool(spec.cwd)
         self._link.send(order)
 
     @classmethod

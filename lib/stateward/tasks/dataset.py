@@ -68,6 +68,7 @@ class _Loader:
         self.servers = Servers(servers, data_root=self.data_root)
         self.files: dict[str, tuple[TestFile, HistoryFile | None, dict[str, FixtureSpec]]] = {}
         self.scenarios: dict[str, Scenario] = {}
+        self.places: dict[tuple[str, str], str] = {}
 
     def task(self, file: str, test: str) -> Task:
         test_file, history, fixtures = self._file(file)
@@ -95,8 +96,10 @@ class _Loader:
             bot_instructions=own,
             world=world,
             servers=tuple(
-                self.servers.spec(name, asked_by=partial(_place_of_server, settings, scenario, name)) for name in world
+                self.servers.spec(name, asked_by=partial(self._place_of_server, settings, scenario, name))
+                for name in world
             ),
+            server_places={name: self._place_of_server(settings, scenario, name) for name in world},
             tools=scenario.tools,
             builtin_tools=self.agent.builtin_tools,
             end_turn_tools=frozenset(ends),
@@ -139,6 +142,15 @@ class _Loader:
         merged: dict[str, Any] = merge(scenario.world, init)
         return {name: with_data_root(config, self.data_root) for name, config in merged.items()}
 
+    def _place_of_server(self, settings: TestSettings, scenario: Scenario, server: str) -> str:
+        said = settings.of("init")
+        if server not in scenario.world and said is not None:
+            return said.document.where("init", server)
+        key = scenario.document.file, server
+        if key not in self.places:
+            self.places[key] = scenario.document.where("world_state", server)
+        return self.places[key]
+
     def _history(
         self, settings: TestSettings, history: HistoryFile | None, test_file: TestFile
     ) -> tuple[dict[str, Any], ...]:
@@ -149,13 +161,6 @@ class _Loader:
             name = test_file.path.with_suffix(".meta.yaml").name
             raise said.refuse("history", f"there is no {name} beside {test_file.name}", "it holds the messages")
         return tuple(history.messages(said.text("history"), said))
-
-
-def _place_of_server(settings: TestSettings, scenario: Scenario, server: str) -> str:
-    said = settings.of("init")
-    if server in scenario.world or said is None:
-        return scenario.document.where("world_state", server)
-    return said.document.where("init", server)
 
 
 def _find(tests: Path, file: str) -> Path:

@@ -112,7 +112,7 @@ class Task:
         query: the first user message. user_context: what the simulated user knows.
         bot_instructions: the test's own, which end `system`; kept apart because only they are filled by `filled`.
         world: merged initial state, {server: config}.
-        servers: the servers of `world`, in order.
+        servers: the servers of `world`, in order. server_places: where each is given its state, as file:line.
         tools: allowed tools of the servers, in the scenario's order; empty = all. builtin_tools: the agent's own.
         history: earlier messages in chat form (tool call arguments are objects); their calls are replayed on the
             world before the query, except built-in tools' and those marked ``error``, which failed at the time.
@@ -129,6 +129,7 @@ class Task:
     bot_instructions: str = ""
     world: dict[str, Any] = field(default_factory=dict)
     servers: tuple[ServerSpec, ...] = ()
+    server_places: dict[str, str] = field(default_factory=dict)
     tools: tuple[ToolPolicy, ...] = ()
     builtin_tools: tuple[ToolSpec, ...] = ()
     end_turn_tools: frozenset[str] = frozenset()

@@ -13,6 +13,7 @@ from stateward.errors import UserError, nearest
 from stateward.tasks.section import Section, section
 from stateward.tasks.tags import flat_tags
 from stateward.tasks.task import Check, FixtureSpec
+from stateward.tasks.test_rules import refuse_misleading, refuse_missing_module, refuse_module_marks
 from stateward.tasks.yaml_text import Document, parse
 
 _T = TypeVar("_T", int, None)
@@ -130,6 +131,7 @@ class TestFile:
     def check(self, name: str, fixtures: tuple[FixtureSpec, ...] = ()) -> Check:
         """The check of test `name`: the file's source with every other test's lines empty."""
         function = self._find(name)
+        refuse_misleading(function.node, self.name)
         first, last = function.first, function.node.end_lineno or function.node.lineno
         lines = self._without_tests
         source = "\n".join([*lines[: first - 1], *self.lines[first - 1 : last], *lines[last:]]).rstrip() + "\n"
@@ -192,7 +194,15 @@ def load_test_file(path: Path, name: str) -> TestFile:
                 "put the second statement on its own line",
             )
         last = node.end_lineno or node.lineno
+        refuse_module_marks(node, name)
+        refuse_missing_module(node, name)
         literal = _marked(node)
+        if literal is None and _looks_marked(node):
+            raise UserError(
+                f"{name}:{node.lineno}: a text with '!' that is no plain literal, or does not begin with it",
+                "module settings are read, not run: these would be passed over in silence",
+                'write one plain text, """! and then its YAML',
+            )
         if literal is not None:
             above.append(_section(_document(literal, name, "module"), "module settings"))
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -213,6 +223,25 @@ def _marked(node: ast.stmt) -> _Literal | None:
         if text.startswith("!"):
             return _Literal(textwrap.dedent(text[1:]), node.lineno, node.end_lineno or node.lineno)
     return None
+
+
+def _looks_marked(node: ast.stmt) -> bool:
+    """Whether a statement is a text of another form (f-string, bytes, joined, formatted) that begins with a ``!``."""
+    if not isinstance(node, ast.Expr):
+        return False
+    value: ast.expr = node.value
+    while True:
+        match value:
+            case ast.BinOp(left=inner) | ast.Call(func=ast.Attribute(value=inner)):
+                value = inner
+            case ast.JoinedStr(values=[inner, *_]):
+                value = inner
+            case ast.Constant(value=str(text)):
+                return text.lstrip().startswith("!")
+            case ast.Constant(value=bytes(data)):
+                return data.lstrip().startswith(b"!")
+            case _:
+                return False
 
 
 def _document(literal: _Literal, file: str, what: str) -> Document:

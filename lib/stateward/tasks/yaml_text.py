@@ -7,6 +7,7 @@ than it must.
 from __future__ import annotations
 
 import datetime
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,14 +65,26 @@ def _construct_timestamp(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> str:
     return text
 
 
+def _construct_float(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> float:
+    value = yaml.SafeLoader.construct_yaml_float(loader, node)
+    if not math.isfinite(value):
+        raise yaml.constructor.ConstructorError(None, None, f"{node.value} has no form in JSON", node.start_mark)
+    return value
+
+
 def _refuse(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
     raise yaml.constructor.ConstructorError(None, None, f"{node.tag} has no form in JSON", node.start_mark)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:map", _construct_mapping)
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", _construct_timestamp)
+_Loader.add_constructor("tag:yaml.org,2002:float", _construct_float)
 for _tag in ("binary", "set", "omap", "pairs"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_tag}", _refuse)
+
+
+#: What a Python literal makes of one of JSON's two escapes for a character beyond the first plane.
+_HALF = re.compile(r"[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +131,13 @@ def parse(text: str, *, file: str, first_line: int = 1, last_line: int = 1 << 30
     Raises:
         UserError: not YAML, a key that stands twice, a value without a form in JSON; with file and line.
     """
+    if half := _HALF.search(text):
+        line = min(first_line + text.count("\n", 0, half.start()), last_line)
+        raise UserError(
+            f"{file}:{line}: half a surrogate pair, \\u{ord(half[0]):04x}",
+            "it is no character, and no UTF-8 text can hold it",
+            "write the character itself, or \\U with eight digits",
+        )
     try:
         data = yaml.load(text, _Loader)
     except yaml.YAMLError as error:

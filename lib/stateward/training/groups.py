@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from stateward.errors import DeadEnd, StatewardError
 from stateward.outcome import Outcome
+from stateward.store.starts import DO, mixed_starts
 
 
 class Verdict(StrEnum):
@@ -35,11 +36,12 @@ class SessionReport:
     """What the driver needs to know of one episode of a group (its last attempt).
 
     `voids` are the fault kinds of all attempts that were void, the last one included if `outcome` is void.
-    `seconds` is the episode's wall clock by phase.
+    `seconds` is the episode's wall clock by phase. `start` is the hash of the world's initial state.
     """
 
     outcome: Outcome
     reward: float
+    start: str = ""
     voids: tuple[str, ...] = ()
     fault_cause: str = ""
     finish: str = ""
@@ -146,8 +148,15 @@ class StepGroups:
         """Take in a finished group.
 
         Raises:
-            StepStopped: the share of voids is above its limit.
+            StepStopped: the share of voids is above its limit, or episodes of the group began in different states.
         """
+        valid = (session for session in report.sessions if session.outcome is not Outcome.VOID)
+        if mixed_starts((report.uid, session.start) for session in valid):
+            raise StepStopped(
+                f"episodes of {report.uid} began in different states\n"
+                "  why: their outcomes cannot be compared, and an advantage is a comparison within the group\n"
+                f"  do:  {DO}"
+            )
         self.attempts += report.attempts
         for session in report.sessions:
             self.voids.update(session.voids)

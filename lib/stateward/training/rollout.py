@@ -191,6 +191,7 @@ def _report(record: EpisodeRecord, voids: tuple[str, ...]) -> SessionReport:
     return SessionReport(
         outcome=record.outcome,
         reward=record.reward,
+        start=record.initial_state_hash,
         voids=voids,
         fault_cause=record.fault_cause,
         finish=record.finish,

@@ -92,7 +92,7 @@ class Judge:
         try:
             yes = _is_yes(answer)
         except ValueError as error:
-            raise JudgeFault(f"the judge answered neither yes nor no: {answer[:200]!r}") from error
+            raise JudgeFault(f"the judge answered {error}: {answer[:200]!r}") from error
         self.asked.append({"question": question, "answer": yes})
         return yes
 
@@ -103,14 +103,12 @@ def safe_tag_encode(text: str) -> str:
 
 
 def _is_yes(answer: str) -> bool:
-    """Whether the first or the last word is yes; ValueError when neither is yes or no."""
+    """Whether the first or the last word is yes; ValueError when neither is yes or no, or one is each."""
     words = re.findall(r"\w+", answer.lower())
-    ends = {words[0], words[-1]} if words else set()
-    if "yes" in ends:
-        return True
-    if "no" in ends:
-        return False
-    raise ValueError("neither yes nor no")
+    said = {words[0], words[-1]} & {"yes", "no"} if words else set()
+    if len(said) != 1:
+        raise ValueError("both yes and no" if said else "neither yes nor no")
+    return "yes" in said
 
 
 def _conversation(system: str, user: str) -> Conversation:

@@ -16,6 +16,7 @@ from stateward.outcome import Usage
 from stateward.policy.arguments import read_arguments
 from stateward.policy.calls import new_call_id
 from stateward.policy.samplers.http import Refused, Retry, open_client, post_json
+from stateward.policy.thinking import told_apart
 from stateward.policy.turn import ContextFull, Sample, ToolCall, Turn
 
 #: Fields of a message that an endpoint may refuse; reasoning is a model's own and is not sent back.
@@ -153,9 +154,10 @@ def _turn(message: dict[str, Any], finish: str) -> Turn:
         # The answer to a call names its id, which some endpoints leave out.
         calls.append(ToolCall(id=str(call.get("id") or new_call_id()), name=name, arguments=value, error=error))
     problems["truncated"] += finish == "length"
+    thought, said = told_apart(_text(message.get("content") or message.get("refusal") or ""))
     return Turn(
-        reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or ""),
-        text=_text(message.get("content") or message.get("refusal") or ""),
+        reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or "") or thought,
+        text=said,
         calls=tuple(calls),
         problems=dict(+problems),
     )

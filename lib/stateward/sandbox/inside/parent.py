@@ -1,7 +1,8 @@
 """The warm parent: a freshly executed process that imports a server's module once. Its forks are snapshots.
 
 Started as ``python -c '...; from stateward.sandbox.inside.parent import main; main(FD)'`` by the server's own
-interpreter. The first message is ``{"kind", "name", "argv", "scratch"}``; the answer ``{"ready": true, "tools": [...],
+interpreter. The first message is ``{"kind", "name", "argv", "scratch", "own_folder"}``; the
+answer ``{"ready": true, "tools": [...],
 "in_child": reason or ""}`` or ``{"ready": false}`` with ``not_forkable`` or ``cause``.
 """
 
@@ -21,7 +22,7 @@ import traceback
 from types import ModuleType
 from typing import Any, NoReturn
 
-from stateward.sandbox.inside import crossing, snapshot, wire
+from stateward.sandbox.inside import crossing, snapshot, wire, workdir
 from stateward.sandbox.inside.children import Children
 from stateward.sandbox.inside.locate import NotForkable, find_server, has_own_lifespan, load
 from stateward.sandbox.inside.session import Session
@@ -58,6 +59,7 @@ def main(control_fd: int) -> NoReturn:
     wire.put(control, {"ready": True, "tools": tools, "in_child": _why_in_child(module, server), "pid": os.getpid()})
 
     def child(_message: dict[str, Any], fds: list[int], scratch: str) -> NoReturn:
+        workdir.enter(scratch, shared=True, filled=order["own_folder"])
         snapshot.run(module, server, fds, scratch)
 
     Children(control, order["scratch"], child, farewell=signal.SIGTERM, grace=_GRACE).run()

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import math
-from collections.abc import Iterable
+import re
 from typing import Any
 
 from stateward.sandbox.inside.locate import low_level
 
 #: The newest protocol version that every supported SDK version speaks.
 _PROTOCOL = "2025-06-18"
+
+
+#: What stands for a part that is not text, on a line of its own.
+_HIDDEN = re.compile(r"^\[(?:image|audio|resource|resource_link): [^\]\n]*\]$", re.MULTILINE)
 
 
 class SessionError(Exception):
@@ -93,7 +98,7 @@ class Session:
             result = await self._request("tools/call", {"name": name, "arguments": arguments})
         except ProtocolError as error:
             return str(error), True
-        return content_text(result.get("content", ())), bool(result.get("isError"))
+        return result_text(result), bool(result.get("isError"))
 
     def _send(self, body: dict[str, Any]) -> None:
         self._to_server.send_nowait(self._wrap(self._parse({"jsonrpc": "2.0", **body})))
@@ -137,9 +142,24 @@ def _message_parser() -> Any:
     return adapter.validate_python if adapter is not None else types.JSONRPCMessage.model_validate  # type: ignore[attr-defined]
 
 
-def content_text(parts: Iterable[dict[str, Any]]) -> str:
-    """The text of a result's parts (as JSON objects), joined with newlines; what is not text is named in brackets."""
-    return "\n".join(_text(part) for part in parts)
+def result_text(result: dict[str, Any]) -> str:
+    """The text of a result, a JSON object: its parts, joined with newlines; what is not text is named in brackets.
+
+    Structured content stands in for parts that say nothing. Where both are there the parts are the server's own
+    summary for the model. The SDKs put what is no object under ``result``, and send no part for an empty list.
+    """
+    text = "\n".join(_text(part) for part in result.get("content") or ())
+    value = result.get("structuredContent")
+    if text or value is None:
+        return text
+    if isinstance(value, dict) and value.keys() == {"result"}:
+        value = value["result"]
+    return "" if value is None or value == "" else json.dumps(value, ensure_ascii=False)
+
+
+def hidden_parts(text: str) -> int:
+    """How many parts of a result only their names stand for in `text`."""
+    return len(_HIDDEN.findall(text))
 
 
 def _text(part: dict[str, Any]) -> str:

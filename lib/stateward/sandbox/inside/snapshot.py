@@ -11,7 +11,7 @@ import traceback
 from types import ModuleType
 from typing import Any, NoReturn
 
-from stateward.sandbox.inside import crossing, wire, world
+from stateward.sandbox.inside import crossing, wire, workdir, world
 from stateward.sandbox.inside.children import Children
 from stateward.sandbox.inside.session import Session, SessionError
 
@@ -41,7 +41,8 @@ def run(module: ModuleType, server: Any, fds: list[int], scratch: str) -> NoRetu
     gc.freeze()  # the collector would touch, and so copy, every page that the worlds share
     gc.set_threshold(_COLLECT_AT)  # and looks at what a world made; few worlds live long enough to need it
 
-    def child(message: dict[str, Any], child_fds: list[int], _scratch: str) -> NoReturn:
+    def child(message: dict[str, Any], child_fds: list[int], child_scratch: str) -> NoReturn:
+        workdir.enter(child_scratch, shared=False)
         world.run(module, server, message, child_fds)
 
     if order["in_child"]:  # each world has a teardown of its own, and time for it
