@@ -40,6 +40,7 @@ def plan(tmp_path: Path) -> sampling.SamplingPlan:
     return sampling.plan_probe(load_config(ROOT / "configs" / "practice.yaml", [*overrides, "probe.stop=fixed"]))
 
 
+@pytest.mark.slow
 def test_episodes_that_end_together_share_a_flush_and_wait_for_it(
     plan: sampling.SamplingPlan, monkeypatch: pytest.MonkeyPatch
 ) -> None:

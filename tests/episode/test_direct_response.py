@@ -24,6 +24,7 @@ TEMPLATES = Path(__file__).parents[1] / "policy" / "templates"
 CALL = "<tool_call>\n<function=get_order>\n<parameter=order_id>\nORD-1173\n</parameter>\n</function>\n</tool_call>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", ["", "qwen35.jinja", "qwen38.jinja"])
 async def test_in_the_ledger(
     environment: Environment, tasks: dict[str, Task], trial_of: Callable[[Task], Trial], template: str

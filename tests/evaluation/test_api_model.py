@@ -159,6 +159,7 @@ def command(tmp_path: Path, uids: list[str], server: ChatServer, run_job: RunJob
     return Command(tmp_path, uids, server, run_job)
 
 
+@pytest.mark.slow
 def test_an_api_model_is_evaluated_with_tools(command: Command, server: ChatServer, uids: list[str]) -> None:
     done = command.evaluate("mini")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -33,6 +33,7 @@ def published(campaign: Any, tmp_path: Path) -> tuple[Path, Path]:
     return campaign.run_dir, prices
 
 
+@pytest.mark.slow
 def test_published_numbers(published: tuple[Path, Path]) -> None:
     run_dir, prices = published
     text = terminal(build(run_dir, ReportOptions(prices=prices, resamples=500)))

@@ -130,8 +130,6 @@ ANSWERS = {
     "YES!": True,
     "No.": False,
     "'No'": False,
-    "No, since nothing says yes": True,  # the last word counts too, as in the public framework
-    "yes and no": True,
     "no way\nNO": False,
 }
 
@@ -141,7 +139,14 @@ def test_answers(answer: str) -> None:
     assert Judge(lambda _: [answer]).yesno("q") is ANSWERS[answer]
 
 
-@pytest.mark.parametrize("answer", ["", "perhaps", "yesterday", "nothing", "I cannot say no or yes now"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *("", "perhaps", "yesterday", "nothing", "I cannot say no or yes now"),
+        # The public framework takes these for a yes, since their last word counts too.
+        *("No, since nothing says yes", "yes and no"),
+    ],
+)
 def test_no_answer(answer: str) -> None:
     with pytest.raises(JudgeFault):
         Judge(lambda _: [answer]).yesno("q")

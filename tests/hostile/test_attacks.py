@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 _SPEC = importlib.util.spec_from_file_location("hostile_table", Path(__file__).with_name("table.py"))
 assert _SPEC is not None
 assert _SPEC.loader is not None

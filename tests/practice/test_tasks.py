@@ -33,6 +33,7 @@ def explain(record: EpisodeRecord) -> str:
     return f"{record.outcome} {record.fault_kind} {record.fault_cause} {record.failure}\n{said}"
 
 
+@pytest.mark.slow  # every episode of every task
 @ALL
 def test_the_golden_solution_passes(uid: str, played: Played) -> None:
     record = played[uid]["golden"]
@@ -41,6 +42,7 @@ def test_the_golden_solution_passes(uid: str, played: Played) -> None:
     assert record.tool_errors == 0
 
 
+@pytest.mark.slow  # every episode of every task
 @ALL
 def test_doing_nothing_passes_only_where_it_is_right(uid: str, tasks: dict[str, Task], played: Played) -> None:
     record = played[uid]["nothing"]
@@ -49,7 +51,7 @@ def test_doing_nothing_passes_only_where_it_is_right(uid: str, tasks: dict[str, 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # every episode of every task
 @ALL
 def test_wrong_solutions_fail_by_the_state(uid: str, played_wrong: Played) -> None:
     assert played_wrong[uid], f"{uid} has no wrong solution"
@@ -58,6 +60,7 @@ def test_wrong_solutions_fail_by_the_state(uid: str, played_wrong: Played) -> No
         assert "expected" in record.failure["message"], explain(record)
 
 
+@pytest.mark.slow  # every episode of every task
 @ALL
 def test_the_golden_solution_changes_what_its_kind_says(uid: str, tasks: dict[str, Task], played: Played) -> None:
     diff = played[uid]["golden"].state_diff

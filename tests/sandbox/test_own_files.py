@@ -10,6 +10,8 @@ import pytest
 
 from stateward.sandbox import Sandbox
 
+pytestmark = pytest.mark.slow
+
 START = {"shelf_file": {"cup": 3}}
 KINDS = pytest.mark.parametrize("fork", [True, False])
 

@@ -15,7 +15,7 @@ from stateward.errors import SystemFault
 from stateward.sandbox import Sandbox, SandboxLimits
 from stateward.tasks.task import ServerSpec, Task
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 Spec, Make = Callable[..., ServerSpec], Callable[..., Task]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 LIMITS = SandboxLimits(

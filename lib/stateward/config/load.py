@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -58,7 +58,7 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> Config:
 
 def config_to_dict(config: Any) -> dict[str, Any]:
     """Plain JSON-ready dict of a configuration or of one section."""
-    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config), resolve=True))
+    return asdict(config)
 
 
 def _override(text: str) -> DictConfig:

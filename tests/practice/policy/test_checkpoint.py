@@ -46,6 +46,7 @@ def test_a_changed_or_missing_file_is_not_a_checkpoint(tmp_path: Path, name: str
     assert read_note(copy) == {}
 
 
+@pytest.mark.slow
 def test_its_first_turn_is_a_look_up_that_the_interpreter_understands() -> None:
     import torch
     from transformers import AutoModelForCausalLM
