@@ -57,6 +57,8 @@ def main(arguments):
     run(work())
 """
 END = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where pytest is a shell's background job
 from stateward.campaign.cli import entry
 entry(main)
 """

@@ -25,6 +25,8 @@ from stateward.config import SimulatorConfig
 from stateward.config.simulator import SIMULATOR, read_address
 from stateward.errors import SystemFault, UserError
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden" / "train-simulator.sh"
 

@@ -19,7 +19,7 @@ from stateward.policy.turn import ToolCall, Turn
 from stateward.sandbox import Sandbox, SandboxLimits
 from stateward.tasks.task import Check, ServerSpec, Task
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 SERVERS = Path(__file__).parents[1] / "sandbox" / "servers"
 CHECK = "assert x.effects['notes']['notes'] == {'a': 'b'}"

@@ -22,6 +22,8 @@ from stateward.outcome import Outcome
 
 from .conftest import FakeJudge, check
 
+pytestmark = pytest.mark.slow
+
 CTYPES = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
 

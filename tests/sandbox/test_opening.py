@@ -12,6 +12,8 @@ from stateward.sandbox import Sandbox, SandboxLimits, World
 from stateward.sandbox.forked import ForkedServer
 from stateward.tasks.task import ServerSpec, Task, ToolPolicy
 
+pytestmark = pytest.mark.slow
+
 Spec, Make = Callable[..., ServerSpec], Callable[..., Task]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 STATE = {"notes": {"notes": {"a": "1"}}}

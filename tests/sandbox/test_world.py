@@ -11,7 +11,7 @@ from stateward.errors import SystemFault, UserError
 from stateward.sandbox import Sandbox, SandboxLimits, World, state_diff, state_hash
 from stateward.tasks.task import ServerSpec, Task, ToolPolicy
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 Spec, Make = Callable[..., ServerSpec], Callable[..., Task]
 Until = Callable[[Callable[[], bool]], Awaitable[None]]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import importlib.util
 import json
 import signal
@@ -68,8 +67,3 @@ def test_amx_is_used_where_linux_grants_it(has: bool, granted: bool, monkeypatch
     assert allow_amx() is granted
     assert asked == ["asked"] * has
     assert torch.cpu._is_amx_tile_supported() is granted, "what vLLM chooses its kernels by"
-
-
-def test_vllm_finds_the_plugin() -> None:
-    (found,) = importlib.metadata.entry_points(group="vllm.general_plugins", name="stateward_amx")
-    assert found.load() is allow_amx

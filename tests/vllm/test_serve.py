@@ -24,6 +24,8 @@ from stateward.cluster.services.vllm_metadata import IN_ENGINE, metadata_environ
 from stateward.config import ServeConfig
 from stateward.errors import SystemFault, UserError
 
+pytestmark = pytest.mark.slow
+
 STAND_IN = """
 import http.server, json, multiprocessing, os, signal, subprocess, sys, tempfile, threading, time
 

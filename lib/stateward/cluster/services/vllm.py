@@ -24,6 +24,7 @@ from typing import Any
 from stateward.cluster.services.scratch import scratch_folder
 from stateward.cluster.services.vllm_limits import limits_environment
 from stateward.cluster.services.vllm_metadata import IN_ENGINE, is_cpu_build, metadata_environment
+from stateward.cluster.services.vllm_plugin import OURS
 from stateward.cluster.services.vllm_process import PARENT_PIPE
 from stateward.config import EngineConfig
 from stateward.errors import SystemFault, UserError
@@ -206,6 +207,7 @@ def _environment(scratch: Path, given: Mapping[str, str]) -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",  # everything is read from the checkpoint directory
         "VLLM_NO_USAGE_STATS": "1",
         "PYTHONUNBUFFERED": "1",  # or the last log lines of a process that dies are lost
+        OURS: "1",
         "PYTHONFAULTHANDLER": "1",  # a process that dies by a signal writes its Python stack
     }
     if is_cpu_build():
