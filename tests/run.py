@@ -38,9 +38,9 @@ def pytest(title: str, options: Sequence[str]) -> tuple[int, list[str]]:
     failed.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "--durations=15", "-o", f"cache_dir={cache}", *options]
     status = subprocess.run(command, cwd=ROOT).returncode
+    names = json.loads(failed.read_text()) if failed.is_file() else []
     # xdist adds @GROUP to the names of tests that are kept together.
-    names = [name.partition("@")[0] for name in json.loads(failed.read_text())] if failed.is_file() else []
-    return status, names
+    return status, [name.rpartition("@")[0] for name in names] if "loadgroup" in options else list(names)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -56,7 +56,9 @@ def main(arguments: Sequence[str]) -> int:
             broken += failed
         elif failed:
             print(f"── {title}: {len(failed)} failed; once more, alone", flush=True)
-            _, again = pytest(f"{title} again", ["--timeout", "3600", *failed])
+            status, again = pytest(f"{title} again", ["--timeout", "3600", *failed])
+            if status not in (0, 1) or (status == 1 and not again):
+                again = failed
             broken += again
             flaky += [name for name in failed if name not in again]
     for name in broken:

@@ -296,7 +296,8 @@ def test_settings_that_changed_are_reported_for_each_queued_job(
     capsys.readouterr()
     assert changed(campaign, "train.steps=5").submit() == {}
     said = capsys.readouterr().out
-    assert "train: job 104 goes on with the settings that it was submitted with:\n    config.train.steps: " in said
+    reads = "train: job 104 reads its configuration when it starts; changed since it was submitted:"
+    assert f"{reads}\n    config.train.steps: " in said
     assert " → 5\n    to submit it anew with the new ones, add --resubmit train" in said
     assert "probe: job" not in said  # it does not read them
     assert changed(campaign).submit() == {}
@@ -313,8 +314,25 @@ def test_a_link_is_submitted_anew_when_asked_with_all_that_waits_for_it(campaign
     assert list(scripts) == ["train", "merge", "tuned", "report"]
     assert "train.steps=5" in scripts["train"].read_text()
     assert (campaign.folder / "calls.cancelled").read_text().split() == ["104", "105", "106", "107"]
+    assert "afterany:104" not in scripts["train"].read_text(), "it never ran"
     with pytest.raises(UserError, match="--resubmit trian"):
         campaign.submit(resubmit=["trian"])
+
+
+def test_a_job_that_is_resubmitted_waits_for_the_one_that_is_cancelled(campaign: Campaign) -> None:
+    """That one still closes what it writes."""
+    campaign.submit()
+    (campaign.folder / "queue").write_text("104|RUNNING|None|x\n")
+    scripts = changed(campaign, "train.steps=5").submit(resubmit=["train"])
+    assert "afterany:104" in scripts["train"].read_text()
+
+
+def test_nothing_is_cancelled_for_a_stage_that_cannot_go_on(campaign: Campaign) -> None:
+    campaign.submit()
+    (campaign.folder / "queue").write_text("101_0|RUNNING|None|x\n")
+    with pytest.raises(UserError, match="begun with other inputs"):
+        changed(campaign, "probe.trials=7").submit(resubmit=["probe"])
+    assert not (campaign.folder / "calls.cancelled").exists()
 
 
 def test_the_pipeline_finds_an_array_that_was_submitted_by_hand(campaign: Campaign) -> None:

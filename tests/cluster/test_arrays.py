@@ -203,3 +203,10 @@ def test_flags_of_a_role_stand_in_the_script(tmp_path: Path, profile: ClusterPro
     lines = Path(calls.read_text().strip()).read_text().splitlines()
     assert {"#SBATCH --contiguous", "#SBATCH --exclusive", "#SBATCH --reservation=course"} <= set(lines)
     assert not [line for line in lines if "overcommit" in line]
+
+
+def test_all_of_a_nodes_memory_is_asked_for(tmp_path: Path, profile: ClusterProfile, calls: Path) -> None:
+    profile.sample.memory_gb, profile.sample.extra = 0, {"nice": 0}
+    call(tmp_path, profile, 1)
+    lines = Path(calls.read_text().strip()).read_text().splitlines()
+    assert {"#SBATCH --mem=0", "#SBATCH --nice=0"} <= set(lines)

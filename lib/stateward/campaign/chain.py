@@ -159,6 +159,8 @@ class Chain:
         for name in resubmit:
             if name not in (names := [link.name for link in links]):
                 raise UserError(f"--resubmit {name}", "the chain has no such link", nearest(name, names))
+            if name in plans:
+                plans[name].require_unchanged()  # before its jobs are cancelled
         settings = settings_of_job(self.config, self.profile)
         with submitting(self.run_dir):
             record = submitted_jobs(self.run_dir)
@@ -173,14 +175,15 @@ class Chain:
                     link.jobs = earlier if link.kind == "array" else []
                     continue
                 stale = anew.intersection((*link.needs, *link.continues))
+                cancelled: list[str] = []
                 if earlier and (link.name in resubmit or (stale and _all_pending(states, earlier))):
                     cancel(earlier)
-                    earlier = []
+                    cancelled, earlier = ([] if _all_pending(states, earlier) else earlier), []
                 if earlier:
                     link.jobs, link.changed = earlier, changes(self.run_dir, link.name, settings)
                     continue
                 try:
-                    link.jobs = self._submit(link, self._dependency(link, by_name), plans, shards)
+                    link.jobs = self._submit(link, self._dependency(link, by_name, cancelled), plans, shards)
                 except UserError as error:
                     done = ", ".join(name for name, other in by_name.items() if other.jobs) or "no link"
                     raise UserError(
@@ -238,9 +241,12 @@ class Chain:
             binds=self._binds,
         )
 
-    def _dependency(self, link: Link, by_name: dict[str, Link]) -> str:
+    def _dependency(self, link: Link, by_name: dict[str, Link], cancelled: Sequence[str]) -> str:
+        """`cancelled`: earlier jobs of the link that may have run. They may still be closing what they write, or Slurm
+        was too busy to hear of it: the new ones wait until they are gone."""
         edges = [("afterok", name) for name in link.needs] + [("afterany", name) for name in link.continues]
         parts = [f"{kind}:{':'.join(by_name[name].jobs)}" for kind, name in edges if by_name[name].jobs]
+        parts += [f"afterany:{':'.join(cancelled)}"] if cancelled else []
         return ",".join(parts)
 
     def _job(self, name: str, *arguments: str, of: SeedRun | None = None) -> list[str]:

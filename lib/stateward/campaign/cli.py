@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import select
 import signal
@@ -78,7 +79,8 @@ def configured(args: argparse.Namespace) -> Config:
     Overrides become what a job can be given that starts in another folder.
     """
     args.overrides = resolved_overrides(args.overrides)
-    extra = [f"run_dir={args.run_dir}"] if args.run_dir else []
+    # Quoted: a name of digits is a name.
+    extra = [f"run_dir={json.dumps(str(args.run_dir))}"] if args.run_dir else []
     config = load_config(args.config, [*args.overrides, *extra])
     if getattr(args, "shards", 0) is None:
         args.shards = config.serve.replicas

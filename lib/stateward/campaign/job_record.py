@@ -10,7 +10,7 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,8 @@ States = dict[str, list[str]]
 _NOT_OF: dict[str, tuple[str, ...]] = {
     "probe": ("train", "evaluate"),
     "tuned": ("train", "probe", "curate"),
-    "curate": ("train", "evaluate", "serve"),
-    "train": ("probe", "evaluate", "serve", "curate"),
+    "curate": ("train", "evaluate"),
+    "train": ("probe", "evaluate", "curate"),
     "merge": ("probe", "evaluate", "serve", "curate"),
 }
 
@@ -116,8 +116,14 @@ def _own_file(path: Path) -> Iterator[None]:
     try:
         descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     except FileExistsError as error:
+        with suppress(FileNotFoundError):  # the other call has just ended
+            raise UserError(
+                f"{path} is there: {path.read_text()}",
+                _BUSY,
+                "call this again later; if that process is gone, remove it",
+            ) from error
         raise UserError(
-            f"{path} is there: {path.read_text()}", _BUSY, "call this again later; if that process is gone, remove it"
+            f"{path} was there", _BUSY, "call this again later; if that process is gone, remove it"
         ) from error
     try:
         with os.fdopen(descriptor, "w") as file:

@@ -27,7 +27,7 @@ from stateward.episode import Tally, tasks_fingerprint
 from stateward.errors import SystemFault, UserError
 from stateward.outcome import EpisodeRecord, Outcome, fingerprint
 from stateward.store import GroupCommit, Journal, Records, Stage, read_records, seal
-from stateward.store.stage import write_json
+from stateward.store.stage import changed_inputs, write_json
 from stateward.tasks.task import Task
 
 PROBE = "probe"
@@ -85,6 +85,16 @@ class SamplingPlan:
             inputs["bounded_error"] = self.config.probe.bounded_error
             inputs["population"] = list(self.config.probe.population)
         return inputs
+
+    def require_unchanged(self) -> None:
+        """Raises UserError if the stage has been begun with other inputs."""
+        began = self.stage.manifest
+        if changes := changed_inputs(began["inputs"], self.inputs()) if began else []:
+            raise UserError(
+                f"stage {self.name} in {self.stage.path} has been begun with other inputs",
+                "changed since: " + "; ".join(changes),
+                "restore them, or use another run directory",
+            )
 
 
 def plan_probe(config: Config) -> SamplingPlan:

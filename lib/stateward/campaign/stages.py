@@ -14,7 +14,6 @@ from stateward.campaign.sample_array import sample_role
 from stateward.campaign.sampling import RUN_SHARD, SamplingPlan, run_shard, write_shards
 from stateward.cluster.scheduler import queue_or_none
 from stateward.errors import UserError
-from stateward.store.stage import changed_inputs
 
 
 def run_stage(plan: SamplingPlan, args: argparse.Namespace) -> int:
@@ -76,13 +75,7 @@ def _require_no_job(plan: SamplingPlan) -> None:
 
 def finish(plan: SamplingPlan) -> int:
     """Write the stage's marker if every trial that is owed stands in the store; otherwise list what is missing."""
-    began = plan.stage.manifest
-    if changes := changed_inputs(began["inputs"], plan.inputs()) if began else []:
-        raise UserError(
-            f"stage {plan.name} in {plan.stage.path} has been begun with other inputs",
-            "changed since: " + "; ".join(changes),
-            "restore them, or use another run directory",
-        )
+    plan.require_unchanged()
     counts, owed = missing_trials(plan)
     print(f"{plan.name}: {counts_line(counts)}")
     if plan.stage.shards.is_dir():

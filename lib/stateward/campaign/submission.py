@@ -52,7 +52,9 @@ def submit_campaign(
         print(f"{link.name:<{width}}  {'done' if link.done else 'job ' + ', '.join(link.jobs)}")
     for link in links:
         if link.changed:
-            print(f"{link.name}: job {', '.join(link.jobs)} goes on with the settings that it was submitted with:")
+            # An array's plan is written when it is submitted; every other job reads the file.
+            does = "keeps its plan" if link.kind == "array" else "reads its configuration when it starts"
+            print(f"{link.name}: job {', '.join(link.jobs)} {does}; changed since it was submitted:")
             print("\n".join(f"    {line}" for line in link.changed))
             print(f"    to submit it anew with the new ones, add --resubmit {link.name}")
     print(f"next: python jobs/status.py {config.run_dir} --watch; call this again to continue a chain that broke")

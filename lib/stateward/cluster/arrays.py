@@ -142,7 +142,9 @@ class _Array:
     def _parameters(self, directives: dict[str, Any], minutes: int, at_a_time: int) -> dict[str, Any]:
         # submitit writes True as a flag, as our own scripts do; `nodes` and `exclusive` it takes by name.
         exclusive = directives.pop("exclusive", None)
-        extra = {key: value for key, value in directives.items() if value not in (None, False) and key != "nodes"}
+        # 0 is a value: --mem=0 asks for all of a node's memory.
+        said = {key: value for key, value in directives.items() if value is not None and value is not False}
+        extra = {key: value for key, value in said.items() if key != "nodes"}
         extra |= {"kill-on-invalid-dep": "yes", "requeue": True, "export": "ALL"}
         if self.dependency:
             extra["dependency"] = self.dependency

@@ -132,8 +132,8 @@ def load_profile(path: Path | str) -> ClusterProfile:
         if isinstance(written, int):
             raise UserError(
                 f"{path}: {name}.time is the number {written}",
-                "YAML reads 12:00:00 without quotes as a number in base 60, which Slurm takes for minutes",
-                'write it in quotes, for instance time: "12:00:00"',
+                "YAML reads 12:00:00 without quotes as 43200, in base 60, and Slurm takes a number for minutes",
+                'write the time in quotes: "12:00:00", or "720" for minutes',
             )
         # `small` is not signalled. The signal may come up to a minute early.
         seconds, lead = seconds_of(role.time), 0 if name == "small" else profile.signal_seconds + 60

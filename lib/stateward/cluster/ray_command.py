@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from stateward.cluster.node import allocated
 
-#: Places in a rank's block of ports (see `node.port_block`). The first is the head's own.
+#: Places in a rank's block of ports (see `node.port_blocks`). The first is the head's own.
 CLIENT_SERVER = 10
 TYPESENSE = slice(11, 13)
 _WORKERS = 20

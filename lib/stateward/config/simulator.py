@@ -56,15 +56,19 @@ def simulator_model(config: SimulatorConfig) -> Path:
         raise UserError(
             f"simulator.model={config.model!r} thinks, and simulator.extra names no reasoning parser",
             "its thinking would be part of what the user says, or of the judge's answer",
-            "name the parser that its model card names, for instance simulator.extra={reasoning-parser: qwen3}",
+            "name the parser that its model card names, for instance simulator.extra={reasoning-parser: qwen3}, or"
+            " switch thinking off with simulator.extra={default-chat-template-kwargs: {enable_thinking: false}}",
         )
     return path
 
 
 def _thinks(path: Path) -> bool:
-    """Whether the checkpoint's chat template knows thinking."""
-    files = (path / "chat_template.jinja", path / "tokenizer_config.json")
-    return any("<think>" in file.read_text(encoding="utf-8") for file in files if file.is_file())
+    """Whether the checkpoint's chat template knows thinking; its tokenizer may have the mark all the same."""
+    file, settings = path / "chat_template.jinja", path / "tokenizer_config.json"
+    if file.is_file():
+        return "<think>" in file.read_text(encoding="utf-8")
+    template = json.loads(settings.read_text(encoding="utf-8")).get("chat_template") if settings.is_file() else None
+    return "<think>" in json.dumps(template, ensure_ascii=False)
 
 
 def require_simulator(config: Config) -> None:

@@ -47,21 +47,24 @@ class VllmServer:
     startup_seconds: float
 
 
-#: Within `keep_servers`: what runs, by everything that it was started with, and what ends it.
-_kept: tuple[dict[Any, VllmServer], contextlib.ExitStack] | None = None
+#: Within `keep_servers`: by the name that clients use, what a server was started with, the server, and what ends it.
+_kept: dict[str, tuple[str, VllmServer, contextlib.ExitStack]] | None = None
 
 
 @contextlib.contextmanager
 def keep_servers() -> Iterator[None]:
     """Within the block a server that `serve` started goes on after its own block, for the next one that asks for the
-    same; a start takes minutes for a large model. All of them end with this block."""
+    same; a start takes minutes for a large model. One that asks for another server of that name ends it first, since
+    the GPUs hold one. All of them end with this block."""
     global _kept
-    with contextlib.ExitStack() as stack:
-        _kept = ({}, stack)
-        try:
-            yield
-        finally:
-            _kept = None
+    kept = _kept = {}
+    try:
+        yield
+    finally:
+        _kept = None
+        with contextlib.ExitStack() as ends:  # all of them, whatever one of them raises
+            for _, _, stack in kept.values():
+                ends.push(stack)
 
 
 @contextlib.contextmanager
@@ -71,15 +74,21 @@ def serve(model: Path, config: EngineConfig, *, log: Path, **options: Any) -> It
         with start(model, config, log=log, **options) as server:
             yield server
         return
-    servers, stack = _kept
-    wanted = repr((model.resolve(), config, options))
-    if wanted in servers and _runs(servers[wanted]):
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("a") as file:
-            file.write(f"served by the server whose log is {servers[wanted].log}\n")
-    else:
-        servers[wanted] = stack.enter_context(start(model, config, log=log, **options))
-    yield servers[wanted]
+    name, wanted = options.get("name", MODEL_NAME), repr((model.resolve(), config, options))
+    if name in _kept:
+        described, server, stack = _kept[name]
+        if described == wanted and _runs(server):
+            log.parent.mkdir(parents=True, exist_ok=True)
+            with log.open("a") as file:
+                file.write(f"served by the server whose log is {server.log}\n")
+            yield server
+            return
+        del _kept[name]
+        stack.close()
+    stack = contextlib.ExitStack()
+    server = stack.enter_context(start(model, config, log=log, **options))
+    _kept[name] = (wanted, server, stack)
+    yield server
 
 
 def _runs(server: VllmServer) -> bool:
