@@ -48,6 +48,13 @@ def test_an_overrides_path_is_relative_to_the_working_directory(project: Path) -
     assert config.policy.model == "practice"
 
 
+def test_interpolations_have_the_values_of_the_whole_configuration(project: Path) -> None:
+    (project / "c.yaml").write_text(CONFIG.replace("runs/a", "runs/${name}"))
+    config = load_config(project / "c.yaml", ["name=other", "policy.model=${run_dir}/m"])
+    assert config.run_dir == str(project / "runs/other")
+    assert config.policy.model == str(project / "runs/other/m")
+
+
 def test_overrides_for_a_job_mean_the_same_from_another_folder(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = ["run_dir=it's b", "tasks={dataset: ../w}", "curate.exclude=[x.yaml]", "train.steps=3"]
     here = load_config(project / "c.yaml", given)
