@@ -17,6 +17,7 @@ from unittest import mock
 
 import pytest
 
+from by_file import ByFile, order
 from excluded_modules import is_excluded
 from stateward.campaign.cli import status_of
 
@@ -24,38 +25,20 @@ if TYPE_CHECKING:
     from stateward.cluster.services.vllm import VllmServer
 
 ROOT = Path(__file__).parents[1]
-#: The longest files of `make test`, in the order in which they begin; the rest fills what they leave.
-LONGEST = (
-    "slurm/test_campaign.py",
-    "slurm/test_trained_ledger.py",
-    "verl/test_stop_and_resume.py",
-    "vllm/test_parity.py",
-    "verl/test_adapter.py",
-)
-#: Files that share a server, which is started once in the process that runs them.
-TOGETHER = {
-    "slurm/test_campaign.py": "practice server",
-    "slurm/test_trained_ledger.py": "practice server",
-    "vllm/test_two_ways.py": "practice server",
-    "vllm/test_server.py": "chat server",
-    "vllm/test_parity.py": "chat server",
-}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByFile | None:
+    """With ``--dist loadfile`` a file stays in one process, which keeps what its fixtures made."""
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With ``--dist loadgroup`` a file stays in one process, which keeps what its module's fixtures made."""
+    def key(item: pytest.Item) -> tuple[int, bool]:
+        file = item.path.relative_to(ROOT / "tests").as_posix()
+        return order(file, item.get_closest_marker("engines") is not None)
 
-    def name(item: pytest.Item) -> str:
-        return item.path.relative_to(ROOT / "tests").as_posix()
-
-    def place(item: pytest.Item) -> tuple[int, bool]:
-        file = name(item)
-        return LONGEST.index(file) if file in LONGEST else len(LONGEST), item.get_closest_marker("engines") is None
-
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(TOGETHER.get(name(item), name(item))))
-    items.sort(key=place)
+    items.sort(key=key)
 
 
 def pytest_report_header() -> str:

@@ -19,8 +19,8 @@ from pathlib import Path
 
 FLAKY = 3
 SLOW = "engines or verl or slurm or apptainer or typesense or browser or slow"
-#: xdist's: a file stays in one process, and the files begin in the order of conftest.py.
-BY_FILE = ["--dist", "loadgroup", "--no-loadscope-reorder"]
+#: A file stays in one process, and the files begin in the order of support/by_file.py.
+BY_FILE = ["--dist", "loadfile", "--no-loadscope-reorder"]
 #: Title → pytest's options.
 GROUPS = {
     # A module's tests in one process: its fixtures, such as warm tool servers, are made once.
@@ -38,9 +38,7 @@ def pytest(title: str, options: Sequence[str]) -> tuple[int, list[str]]:
     failed.unlink(missing_ok=True)
     command = [sys.executable, "-m", "pytest", "-q", "--durations=15", "-o", f"cache_dir={cache}", *options]
     status = subprocess.run(command, cwd=ROOT).returncode
-    names = json.loads(failed.read_text()) if failed.is_file() else []
-    # xdist adds @GROUP to the names of tests that are kept together.
-    return status, [name.rpartition("@")[0] for name in names] if "loadgroup" in options else list(names)
+    return status, list(json.loads(failed.read_text())) if failed.is_file() else []
 
 
 def main(arguments: Sequence[str]) -> int:
