@@ -257,10 +257,12 @@ async def test_a_truth_value_of_numpy_is_one(run, value: str, outcome: Outcome) 
 
 async def test_a_failure_of_pytest_fails() -> None:
     source = (
-        "class Failed(BaseException): pass\n"
-        "Failed.__module__ = '_pytest.outcomes'\n"  # what pytest.fail raises; pytest itself need not be there
+        # What pytest.fail raises, with the module that it says it is of; pytest itself need not be there.
+        "import sys, types\n"
+        "class Failed(BaseException): __module__ = 'builtins'\n"
+        "sys.modules['_pytest.outcomes'] = types.SimpleNamespace(Failed=Failed)\n"
         "def test_it(x):\n    raise Failed('too few')\n"
     )
     async with Grader() as grader:
         grade = await grader.grade(Check(file="test_case/case.py", function="test_it", source=source), Evidence())
-    assert (grade.outcome, grade.failure["message"], grade.failure["line"]) == (Outcome.FAIL, "too few", 4)
+    assert (grade.outcome, grade.failure["message"], grade.failure["line"]) == (Outcome.FAIL, "too few", 5)

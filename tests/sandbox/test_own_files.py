@@ -51,3 +51,16 @@ async def test_a_world_records_its_own_beginning(spec: Any, task: Any, tmp_path:
         first, second = await taken_from(sandbox, one), await taken_from(sandbox, one)
     assert (first[0], second[0]) == (START, {"shelf_file": {"cup": 2}})
     assert first[2] != second[2]
+
+
+@KINDS
+async def test_a_store_behind_a_link_is_copied(spec: Any, task: Any, tmp_path: Path, fork: bool) -> None:
+    server = Path(spec("shelf_file").command[1])
+    shutil.copy(server, tmp_path / "shelf_file.py")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "v1.json").write_text('{"cup": 3}')
+    (tmp_path / "shelf.json").symlink_to("data/v1.json")
+    one = task(spec("shelf_file", cwd=str(tmp_path), fork=fork), world=START)
+    async with Sandbox() as sandbox:
+        assert await taken_from(sandbox, one) == await taken_from(sandbox, one)
+    assert (tmp_path / "data" / "v1.json").read_text() == '{"cup": 3}'

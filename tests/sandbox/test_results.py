@@ -71,3 +71,16 @@ def test_a_misspelt_reserved_tool_is_refused_and_never_shown(slip: str, meant: s
         require("a.yaml:2", "shop", {}, tools(slip, "buy"))
     shown, _ = arrange("a.py:test", [("shop", tools(slip, "buy"))], ())
     assert [tool.name for tool in shown] == ["buy"]
+
+
+@pytest.mark.parametrize("name", ["reserved_tables", "reserved_seats", "reserve", "reserved"])
+def test_a_tool_about_reservations_is_a_tool_like_any_other(name: str) -> None:
+    require("a.yaml:2", "restaurant", {}, tools(name))
+    shown, _ = arrange("a.py:test", [("restaurant", tools(name))], ())
+    assert [tool.name for tool in shown] == [name]
+
+
+def test_another_reserved_tool_is_hidden_and_no_slip() -> None:
+    require("a.yaml:2", "shop", {}, tools("__reserved__reset", "__reserved__dump", "buy"))
+    shown, _ = arrange("a.py:test", [("shop", tools("__reserved__reset", "buy"))], ())
+    assert [tool.name for tool in shown] == ["buy"]

@@ -26,12 +26,12 @@ def missing_trials(plan: SamplingPlan) -> tuple[dict[str, int], list[str]]:
 
 
 def own_errors(plan: SamplingPlan) -> int:
-    """Trials that are void by their check's own error: the same episode ends the same way when it is run again."""
+    """Trials that are void by an error of their check or task: the same episode ends the same way when run again."""
     if not plan.stage.shards.is_dir():
         return 0
     of_plan = plan.policy_id, plan.settings_id
     found = (record for record in stored(plan.stage) if (record.trial.policy, record.trial.settings) == of_plan)
-    return sum(record.fault_kind == "grader" for record in found)
+    return sum(record.fault_kind in ("grader", "task") for record in found)
 
 
 def require_one_start(plan: SamplingPlan) -> None:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
 
 from stateward.episode.environment import Environment
 from stateward.episode.policy import TokenPolicy
-from stateward.errors import SystemFault
+from stateward.errors import SystemFault, UserError
 from stateward.outcome import Trial
 from stateward.policy import OpenedPolicy
 from stateward.policy.turn import Sample
 from stateward.tasks.task import Task
+
+Result = TypeVar("Result")
 
 
 class _MeasuringSampler:
@@ -47,7 +50,17 @@ async def prove_tasks(environment: Environment, tasks: Sequence[Task], *, concur
         async with slots:
             await prove_task(environment, task)
 
-    await asyncio.gather(*(one(task) for task in tasks))
+    await _each(one, tasks)
+
+
+async def _each(one: Callable[[Task], Coroutine[Any, Any, Result]], tasks: Sequence[Task]) -> list[Result]:
+    """What `one` gives for each task. Its first error ends the others before it is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(one(task)) for task in tasks]
+    except* (UserError, SystemFault) as errors:
+        raise errors.exceptions[0] from None
+    return [task.result() for task in running]
 
 
 async def measure_prompts(
@@ -71,9 +84,12 @@ async def measure_prompts(
             max_tokens_per_turn=1,
         )
         async with slots:
-            await prove_task(environment, task)
+            try:
+                await prove_task(environment, task)
+            except SystemFault as fault:
+                return fault
             record = await environment.runner(policy).run(task, Trial(uid=task.uid, index=0, policy="", settings=""), 0)
         return sampler.prompt_tokens or SystemFault(record.fault_kind or "bug", record.fault_cause)
 
-    found = await asyncio.gather(*(one(task) for task in tasks))
+    found = await _each(one, tasks)
     return {task.uid: length for task, length in zip(tasks, found, strict=True)}

@@ -86,13 +86,14 @@ def _verdict(check: dict[str, Any], context: TestContext, judge: Judge) -> Verdi
         line = _line(error.__traceback__, check["file"])
         place = f" at {check['file']}:{line}: {_text(check, line)}" if line else ""
         said = "".join(traceback.format_exception_only(error)).strip()
-        return _void(f"the check raised {said}{place}"[:_MAX_TEXT])
+        kind = "task" if check["load_only"] else "grader"
+        return {**_void(f"the check raised {said}{place}"[:_MAX_TEXT]), "kind": kind}
 
 
 def _is_failure(error: BaseException) -> bool:
     """Whether an exception says that the check failed: an assertion, or pytest's own (`fail`, `raises`)."""
-    kind = type(error)
-    return isinstance(error, AssertionError) or (kind.__module__, kind.__name__) == ("_pytest.outcomes", "Failed")
+    outcomes = sys.modules.get("_pytest.outcomes")  # Failed names another module as its own
+    return isinstance(error, AssertionError) or (outcomes is not None and isinstance(error, outcomes.Failed))
 
 
 def _load(check: dict[str, Any]) -> Callable[..., Any]:
@@ -113,6 +114,7 @@ def _of_value(value: Any, check: dict[str, Any], function: Callable[..., Any]) -
         reward = min(max(float(value), 0.0), 1.0)
         if reward >= 1.0 - _TOLERANCE:
             return {"outcome": "pass", "reward": 1.0}
+        reward = 0.0 if reward <= _TOLERANCE else reward
         return _fail(reward, check, function.__code__.co_firstlineno, f"the check returned {value!r}")
     return _void(f"the check returned {value!r:.200}; it must return nothing, a bool, or a reward from 0 to 1")
 

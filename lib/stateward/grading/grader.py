@@ -100,10 +100,12 @@ class Grader:
 
         Raises:
             UserError: it does not load: each of its trials would be void.
-            SystemFault: kind ``grader``; the warm grader cannot be started.
+            SystemFault: kind ``grader``; the warm grader cannot be started, or a process of it ended.
         """
         grade = await self.grade(check, Evidence(), load_only=True)
-        if grade.fault_cause:
+        if grade.fault_kind and grade.fault_kind != "task":
+            raise SystemFault(grade.fault_kind, grade.fault_cause)
+        if grade.fault_kind:
             raise UserError(
                 f"{check.file}: the check {check.function} cannot be loaded",
                 grade.fault_cause,

@@ -8,7 +8,7 @@ from typing import Any
 from stateward.outcome import Outcome
 from stateward.strict_json import read_json
 
-_KINDS = ("grader", "judge")
+_KINDS = ("grader", "judge", "task")
 _SHOWN = 200  # characters of a refused value
 #: Field → its type; all may be missing.
 _FIELDS: dict[str, type] = {

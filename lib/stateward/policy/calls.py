@@ -52,11 +52,9 @@ def read_calls(
     cut = not ended and _FUNCTION in tail and not _is_whole(tail)
     calls = []
     for number, (call, region) in enumerate(zip(parsed, aligned, strict=True)):
-        last = number == len(parsed) - 1
         open_ended = _is_open(region) and region is not regions[-1]
-        calls.append(
-            _read(call.name, call.arguments, region, schemas, problems, cut=cut and last, open_ended=open_ended)
-        )
+        in_cut = cut and number == len(parsed) - 1
+        calls.append(_read(call.name, call.arguments, region, schemas, problems, cut=in_cut, open_ended=open_ended))
     if any(_is_open(region) for region in regions[:-1]):
         unread = unread or "the call before it has no </function>"
     flawed = any(_why_unread(region) for region in regions)

@@ -81,12 +81,21 @@ class ForkedServer:
                 init = reserved.call_of(self.tools, reserved.INIT, {"config": snapshot.config}, session_id)
                 self.init_result = await reserved.initialise(self, init, snapshot.warm.limits.start_deadline_seconds)
             # Also where init ran in the snapshot: what a server keeps outside its process may have changed since.
-            self.initial_state = await self.state()
+            state = await self._first_state(snapshot.warm.limits.start_deadline_seconds)
+            self.initial_state = snapshot.initial_state if state == snapshot.initial_state else state
         except BaseException:
             self.kill()
             await self.close()
             raise
         return self
+
+    async def _first_state(self, deadline: float) -> dict[str, Any]:
+        try:
+            async with asyncio.timeout(deadline):
+                return await self.state()
+        except TimeoutError:
+            said = f"server {self.name!r}: {reserved.STATE} took longer than {deadline:g} s"
+            raise SystemFault("init", said) from None
 
     @property
     def over(self) -> bool:

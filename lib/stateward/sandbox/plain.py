@@ -162,7 +162,7 @@ class PlainServer:
                 f"become({os.getpid()}, {limits.world_memory_mb}, {limits.world_cpu_seconds}, {limits.max_file_mb}, "
                 "sys.argv[1:])"
             )
-            command = list(spec.command) if spec.cwd else [_absolute(part) for part in spec.command]
+            command = [_absolute(part, spec.cwd or os.getcwd()) for part in spec.command]
             with (
                 os.fdopen(os.dup(self._log), "w") as log,
                 tempfile.TemporaryDirectory(prefix="process-", dir=self._scratch, ignore_cleanup_errors=True) as folder,
@@ -190,9 +190,10 @@ class PlainServer:
                 yield session
 
 
-def _absolute(part: str) -> str:
-    """A part of a command that names a program or a script relative to this process's working directory, absolute."""
-    return os.path.abspath(part) if (os.sep in part or part.endswith(".py")) and os.path.isfile(part) else part
+def _absolute(part: str, folder: str) -> str:
+    """A part of a command, absolute if it names a file relative to `folder`: the command runs elsewhere."""
+    file = os.path.abspath(os.path.join(folder, part))
+    return file if (os.sep in part or part.endswith(".py")) and os.path.isfile(file) else part
 
 
 @asynccontextmanager

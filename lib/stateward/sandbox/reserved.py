@@ -12,12 +12,23 @@ from stateward.strict_json import read_json
 
 INIT, STATE, TEARDOWN = "__reserved__init", "__reserved__geteffects", "__reserved__teardown"
 PREFIX = "__reserved__"
+_WORD = "reserved"
 _CAUSE_CHARACTERS = 2_000
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a tool is none of the model's: it is reserved, or its name tries to be."""
-    return name.lower().lstrip("_").startswith("reserved_")
+    """Whether a tool is none of the model's: it is reserved, or its name is a slip of such a name."""
+    return name.startswith(PREFIX) or _meant(name) is not None
+
+
+def _meant(name: str) -> str | None:
+    """The reserved tool that `name` is, or is a slip of; None for any other name, such as ``reserved_tables``."""
+    word = name.lower().replace("_", "")
+    if not word.startswith(_WORD):
+        return None
+    rests = {known.replace("_", "").removeprefix(_WORD): known for known in (INIT, STATE, TEARDOWN)}
+    near = difflib.get_close_matches(word.removeprefix(_WORD), rests, n=1, cutoff=0.8)
+    return rests[near[0]] if near else None
 
 
 def require(place: str, server: str, config: dict[str, Any], tools: list[dict[str, Any]]) -> None:
@@ -29,9 +40,9 @@ def require(place: str, server: str, config: dict[str, Any], tools: list[dict[st
     names = {tool["name"] for tool in tools}
     missing = [name for name in (INIT, STATE, TEARDOWN) if name not in names]
     slips = {
-        name: near[0]
+        name: meant
         for name in sorted(names - {INIT, STATE, TEARDOWN})
-        if is_reserved(name) and (near := difflib.get_close_matches(name, missing, n=1, cutoff=0.7))
+        if (meant := _meant(name)) is not None and meant in missing
     }
     for name, meant in slips.items():
         raise UserError(

@@ -102,6 +102,7 @@ class Spares:
 
     def _close(self, spare: asyncio.Task[ForkedServer]) -> None:
         async def close() -> None:
+            spare.cancel()  # no effect on one that is ready
             await asyncio.wait([spare])
             if not spare.cancelled() and spare.exception() is None:
                 await spare.result().close()

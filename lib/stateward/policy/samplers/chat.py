@@ -154,9 +154,12 @@ def _turn(message: dict[str, Any], finish: str) -> Turn:
         # The answer to a call names its id, which some endpoints leave out.
         calls.append(ToolCall(id=str(call.get("id") or new_call_id()), name=name, arguments=value, error=error))
     problems["truncated"] += finish == "length"
-    thought, said = told_apart(_text(message.get("content") or message.get("refusal") or ""))
+    reasoning = _text(message.get("reasoning_content") or message.get("reasoning") or "")
+    said = _text(message.get("content") or message.get("refusal") or "")
+    if not reasoning:  # otherwise the endpoint has split it off, and marks in the rest are what the model talks about
+        reasoning, said = told_apart(said)
     return Turn(
-        reasoning=_text(message.get("reasoning_content") or message.get("reasoning") or "") or thought,
+        reasoning=reasoning,
         text=said,
         calls=tuple(calls),
         problems=dict(+problems),

@@ -38,7 +38,7 @@ def main(control_fd: int) -> NoReturn:
     received = wire.receive(control, _MESSAGE_LIMIT)
     if received is None:
         os._exit(0)
-    order = received[0]
+    order, began = received[0], os.getcwd()
     try:
         module = load(order["kind"], order["name"], order["argv"])
         server = find_server(module)
@@ -59,7 +59,7 @@ def main(control_fd: int) -> NoReturn:
     wire.put(control, {"ready": True, "tools": tools, "in_child": _why_in_child(module, server), "pid": os.getpid()})
 
     def child(_message: dict[str, Any], fds: list[int], scratch: str) -> NoReturn:
-        workdir.enter(scratch, shared=True, filled=order["own_folder"])
+        workdir.enter(scratch, shared=True, filled=order["own_folder"] or os.getcwd() != began)
         snapshot.run(module, server, fds, scratch)
 
     Children(control, order["scratch"], child, farewell=signal.SIGTERM, grace=_GRACE).run()

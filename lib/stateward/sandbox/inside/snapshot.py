@@ -42,7 +42,9 @@ def run(module: ModuleType, server: Any, fds: list[int], scratch: str) -> NoRetu
     gc.set_threshold(_COLLECT_AT)  # and looks at what a world made; few worlds live long enough to need it
 
     def child(message: dict[str, Any], child_fds: list[int], child_scratch: str) -> NoReturn:
-        workdir.enter(child_scratch, shared=False)
+        # Init may have gone elsewhere, to a folder that is not this process's own.
+        private = os.getcwd().startswith(scratch + os.sep)
+        workdir.enter(child_scratch, shared=not private)
         world.run(module, server, message, child_fds)
 
     if order["in_child"]:  # each world has a teardown of its own, and time for it

@@ -31,11 +31,12 @@ def fill(source: str, folder: str, *, shared: bool) -> None:
     with os.scandir(source) as entries:
         for entry in entries:
             target = os.path.join(folder, entry.name)
-            if entry.is_symlink() or (shared and not entry.is_file()):
-                link = os.readlink(entry.path) if entry.is_symlink() else entry.path
-                os.symlink(os.path.join(source, link), target)  # an absolute link stays what it is
-            elif entry.is_dir():
+            if entry.is_symlink() and not shared:
+                os.symlink(os.readlink(entry.path), target)  # a relative one then names the copy
+            elif entry.is_file():
+                shutil.copy(entry.path, target)  # of a link too: writing through it would change the original
+            elif entry.is_dir() and not shared:
                 os.mkdir(target, 0o700)
                 fill(entry.path, target, shared=False)
-            elif entry.is_file():
-                shutil.copy(entry.path, target)
+            else:
+                os.symlink(os.path.abspath(entry.path), target)
