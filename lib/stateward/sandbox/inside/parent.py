@@ -12,6 +12,7 @@ import ast
 import asyncio
 import contextlib
 import gc
+import glob
 import inspect
 import logging
 import os
@@ -38,7 +39,7 @@ def main(control_fd: int) -> NoReturn:
     received = wire.receive(control, _MESSAGE_LIMIT)
     if received is None:
         os._exit(0)
-    order, began = received[0], os.getcwd()
+    order, began, client = received[0], os.getcwd(), os.getppid()
     try:
         module = load(order["kind"], order["name"], order["argv"])
         server = find_server(module)
@@ -65,8 +66,12 @@ def main(control_fd: int) -> NoReturn:
     Children(control, order["scratch"], child, farewell=signal.SIGTERM, grace=_GRACE).run()
     # The client does this too; it may have been killed.
     shutil.rmtree(order["scratch"], ignore_errors=True)
+    folder = os.path.dirname(order["scratch"])
+    if os.getppid() != client:  # it was killed, and cannot remove the folders of servers that are processes of its own
+        for left in glob.glob(os.path.join(glob.escape(folder), "process-*")):
+            shutil.rmtree(left, ignore_errors=True)
     with contextlib.suppress(OSError):  # another server's folder is still in it, or the client was quicker
-        os.rmdir(os.path.dirname(order["scratch"]))
+        os.rmdir(folder)
     os._exit(0)
 
 
