@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stateward.campaign import by_hand
+from stateward.cluster import scheduler
 from stateward.cluster.one_machine import OneMachineSlurm
 
 pytestmark = [pytest.mark.slurm, pytest.mark.timeout(600)]
@@ -32,6 +33,7 @@ def run_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (home / "jobs").mkdir(parents=True)
     (home / "jobs" / "merge.py").write_text(STAND_IN)
     monkeypatch.setattr(by_hand, "HOME", home)
+    monkeypatch.setattr(scheduler, "CHECKOUT", home)
     run_dir = tmp_path / "it's a run; here"
     run_dir.mkdir()
     return run_dir
@@ -54,7 +56,7 @@ def merge_after(job: str, run_dir: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main([*arguments, "train.steps=3"]) == 0
     printed = capsys.readouterr().out
     number = re.search(r"submitted: job (\d+)", printed)[1]  # type: ignore[index]
-    return number, by_hand.HOME / f"stateward-merge-{number}.log"
+    return number, run_dir / "slurm" / f"merge-{number}.log"
 
 
 def test_the_merge_is_released_once_the_job_has_ended_well(
