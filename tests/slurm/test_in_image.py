@@ -19,6 +19,7 @@ import yaml
 from stateward.campaign.by_hand import sized
 from stateward.campaign.layout import selected_tasks
 from stateward.campaign.mounts import mounts
+from stateward.cluster import scheduler
 from stateward.cluster.arrays import submit_array
 from stateward.cluster.batch import plain_job, training_job
 from stateward.cluster.image_check import check_image
@@ -101,7 +102,7 @@ def test_a_job_in_the_image_sees_the_image_alone_and_ends_as_outside(
     home = tmp_path / "work; it's"
     home.mkdir()
     (home / "look.py").write_text(LOOK)
-    monkeypatch.chdir(home)
+    monkeypatch.setattr(scheduler, "CHECKOUT", home)  # where jobs start
     script = tmp_path / "job.sh"
     arguments = ["look.py", "a  b", "it's; $(id)"]
     role, log = replace(profile.small, memory_gb=2), tmp_path / "job.log"
